@@ -15,8 +15,13 @@ demo: $(VENV)/.installed
 	@echo "  export TORCHINDUCTOR_CACHE_DIR=\"$${XDG_CACHE_HOME:-$$HOME/.cache}/rocm-tui/demo\"  # or --cache-dir with each"
 	@echo "  rocm-tui ls"
 
+# Half as many again as cores: tests of screens and of terminals wait most of their time.
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (cores + 1) / 2)))
+
+# Compiled before: where Python is told to write no bytecode, each child would compile us anew.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m compileall -q backend rocm_tui tests/support
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -11,7 +11,8 @@ StoreError
   InputsKeyInvalid    a text that is not an inputs key (also a ValueError)
   EventInvalid        a line that is not an event (also a ValueError)
   ShareInvalid        a file that is not an export of pins
-  BundleInvalid       a file that is not a mega-cache
+  MegaCacheInvalid    a file that is not a mega-cache
+  BundleInvalid       a file that is not a bundle, or was changed
 """
 
 from __future__ import annotations
@@ -53,11 +54,17 @@ class ShareInvalid(StoreError):
     """A file is not an export of pins. Nothing of it is used."""
 
 
-class BundleInvalid(StoreError):
+class MegaCacheInvalid(StoreError):
     """A file is not what `save_cache_artifacts` gives, or only a part of it."""
+
+
+class BundleInvalid(StoreError):
+    """A file is not what `rocm-tui bundle` wrote, or not all of it. Nothing of it is used."""
 
 
 def brief(text: str, limit: int = 120) -> str:
     """`text` as one printable line of at most `limit` characters, for use in a message."""
-    line = "".join(c if c.isprintable() else "?" for c in text[: limit + 1])
+    line = text[: limit + 1]
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else "?" for c in line)
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -6,6 +6,13 @@ Each kind of input is made twice, with a tenth of the tunings and with all, in a
 `ls`, `compare` and `watch` are run on both; the ratio of their processor times is what counts: at
 most 11. Seconds by the wall clock and MiB are those of this machine. `watch` runs in a pty, until
 it shows that all is read.
+
+The MiB of a command are its largest resident set. `watch` is two processes, and pages of
+libraries that both have would count twice: it runs once more for its memory, and
+`/proc/PID/smaps_rollup` of both is read every 20 ms. `many_mib` is the largest sum of what each has
+for itself, and of what they share, once: what they take where nothing else runs. `many_steady_mib`
+is the same 3 s after all was shown. `many_pss_mib` is the largest sum of their `Pss`, which is less
+where other Pythons run.
 """
 
 from __future__ import annotations
@@ -133,7 +140,7 @@ MAIN = "import sys; from rocm_tui.cli import main; sys.exit(main())"
 
 
 class Cost(NamedTuple):
-    """Seconds by the wall clock and of the processor, and MiB at the peak."""
+    """Seconds by the wall clock and of the processor, and MiB at the peak; 0 where not asked."""
 
     seconds: float
     cpu: float
@@ -165,9 +172,37 @@ def watch(folder: Path, shown: int, limit: float) -> Cost:
     begun = screen.go()
     try:
         seconds = screen.wait_for(f"{shown:,} tuning".encode(), limit) - begun
-        return Cost(seconds, screen.cpu(), screen.peak_mib())
+        return Cost(seconds, screen.cpu(), 0.0)
     except SystemExit:
         return Cost(float("inf"), float("inf"), 0.0)
+    finally:
+        screen.stop()
+
+
+class Memory(NamedTuple):
+    """MiB that all processes of the screen take together; infinite if it takes too long."""
+
+    most: float
+    steady: float
+    pss: float
+
+
+def memory(folder: Path, shown: int, limit: float) -> Memory:
+    """The screen's, until some seconds after it showed that it has so many rows."""
+    screen = Screen.start([sys.executable, "-m", "rocm_tui", "watch", str(folder)])
+    time.sleep(0.2)
+    screen.go()
+    end, text, seen = time.perf_counter() + limit, f"{shown:,} tuning".encode(), []
+    try:
+        while text not in screen.data:
+            if time.perf_counter() > end:
+                return Memory(*[float("inf")] * 3)
+            screen.read(0.02)
+            seen.append(screen.memory())
+        screen.read(3.0)
+        seen.append(screen.memory())
+        most, pss = map(max, zip(*seen, strict=True))
+        return Memory(most, seen[-1][0], pss)
     finally:
         screen.stop()
 
@@ -237,6 +272,13 @@ def main() -> None:
                     "ratio": round(long.cpu / short.cpu, 1),
                     "many_mib": round(long.mib),
                 }
+                if what == "watch":
+                    took = memory(many, args.tunings, args.limit)
+                    found[f"{kind} {what}"] |= {
+                        "many_mib": round(took.most),
+                        "many_steady_mib": round(took.steady),
+                        "many_pss_mib": round(took.pss),
+                    }
                 print(kind, what, found[f"{kind} {what}"], file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as name:
         found["growing line"] = growing_line(Path(name))

@@ -11,10 +11,12 @@ row, 10,000 B/s live, 0.3 % CPU.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -120,6 +122,22 @@ class Screen:
         texts = [Path(f"/proc/{pid}/status").read_text() for pid in self.pids]
         return sum(int(text.partition("VmHWM:")[2].split()[0]) for text in texts) / 1024
 
+    def memory(self) -> tuple[float, float]:
+        """MiB that all its processes take now: as if nothing else ran, and as their `Pss`.
+
+        The first is what each has for itself, and of pages that several have those of the process
+        with most of them. A page of a `Pss` is divided by all who have it, other programs too.
+        """
+        alone = shared = pss = 0
+        for pid in self.pids:
+            with contextlib.suppress(OSError):  # it has just ended
+                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+                kib = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+                alone += kib["Private_Clean"] + kib["Private_Dirty"]
+                shared = max(shared, kib["Shared_Clean"] + kib["Shared_Dirty"])
+                pss += kib["Pss"]
+        return (alone + shared) / 1024, pss / 1024
+
     def stop(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
         self.read(0.3)
@@ -129,6 +147,17 @@ class Screen:
                 os.kill(self.pid, signal.SIGKILL)
             self.read(0.05)
         os.close(self.fd)
+
+
+def until(screen: Screen, pattern: str, since: int, seconds: float = 60) -> float:
+    """Read until what was written behind `since` matches; return when."""
+    end, what = time.perf_counter() + seconds, re.compile(pattern.encode())
+    while not what.search(screen.data, since):
+        if time.perf_counter() > end:
+            raise SystemExit(f"{pattern} did not appear: {bytes(screen.data[-400:])!r}")
+        if select.select([screen.fd], [], [], 0.1)[0]:
+            screen.data += os.read(screen.fd, 65536)
+    return time.perf_counter()
 
 
 def start_to_ready(command: Sequence[str], marker: bytes) -> float:

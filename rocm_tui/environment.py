@@ -114,7 +114,7 @@ def _has_torch(python: str, env: Mapping[str, str]) -> bool:
 
 
 CPU = "cpu"
-_VARIABLES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def device_env(env: Mapping[str, str], device: str | None) -> dict[str, str]:
@@ -132,12 +132,17 @@ def device_env(env: Mapping[str, str], device: str | None) -> dict[str, str]:
     if shown is not None and int(device) >= len(shown):
         raise UsageError(f"there is no GPU {device} among those visible: {','.join(shown)}")
     chosen = device if shown is None else shown[int(device)]
-    return {**env, **dict.fromkeys(_VARIABLES, chosen)}
+    return {**env, **dict.fromkeys(VISIBLE, chosen)}
+
+
+def without_gpus(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` for a worker that shall touch no GPU."""
+    return {**env, **dict.fromkeys(VISIBLE, "-1")}
 
 
 def visible_devices(env: Mapping[str, str]) -> list[str] | None:
     """The GPUs that `env` shows, as it names them; None where it shows all."""
-    for name in _VARIABLES:
+    for name in VISIBLE:
         if name in env:
             return [part.strip() for part in env[name].split(",") if part.strip()]
     return None

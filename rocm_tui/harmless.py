@@ -8,6 +8,7 @@ title; a direction mark lets a name read as another. `clean` is for what enters,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 
 C0 = range(0x20)
@@ -77,7 +78,10 @@ def clean(text: str) -> str:
     return _ESCAPE.sub("", text).translate(_removed())
 
 
-def plain(text: str, most: int = 2000) -> str:
+_MOST = 2000
+
+
+def plain(text: str, most: int = _MOST) -> str:
     """`text` as one line for a terminal, at most so many characters of it.
 
     An escape is shown as the picture `␛`, so that the reader sees that something was there.
@@ -86,9 +90,19 @@ def plain(text: str, most: int = 2000) -> str:
     return text if text.isprintable() else text.translate(_one_line())
 
 
+def plain_all(texts: Iterable[str]) -> list[str]:
+    """Each of them `plain`, looked at together: few texts hold anything that is not."""
+    told = list(texts)
+    together = "".join(told)
+    if together.isprintable() and len(together) <= _MOST:
+        return told
+    return [plain(text) for text in told]
+
+
 def visible(text: str) -> str:
     """The same for a text of several lines, however long: line ends and tabs stay."""
-    return text if text.isprintable() else text.translate(_lines())
+    bare = text.replace("\n", "").replace("\t", "")
+    return text if bare.isprintable() else text.translate(_lines())
 
 
 def cells(text: str) -> str:

@@ -12,6 +12,21 @@ from typing import Any
 
 from rocm_tui.harmless import plain, visible
 
+_SPELLED = str.maketrans(
+    "×≤≥µ°–−─━╴·…●○✓✗▶▸▾▼▲│┃▌▏├┤┼╭╮╰╯┌┐└┘←→↑↓",
+    "x<>uo---=-..*ov!>>vv^||||+++++++++++<>^v",
+)
+"""Letters of ours as one of ASCII each. `?` and `~` stand beside numbers that are doubtful, so no
+other sign may become one."""
+
+
+def spelled(error: UnicodeError) -> tuple[str, int]:
+    """`codecs.register_error`, for a stream that lacks our letters; others are `?`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_SPELLED)
+    return "".join(char if char.isascii() else "?" for char in text), error.end
+
 
 def width() -> int | None:
     """Cells of a line of stdout, where that is a terminal."""

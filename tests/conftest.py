@@ -18,6 +18,9 @@ hasten()
 # see whether that works: two seconds.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
+# Nor goes it through all of PyTorch's objects after its first compile: a third of a second.
+os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
+
 # Nobody's own settings decide what a test sees, nor does it leave anything in their memory.
 os.environ.pop("ROCM_TUI_CONFIG", None)
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = "/dev/null"
@@ -35,14 +38,30 @@ torch/hip/test_failures torch/pins/test_pins unit/templates/triton/test_code_obj
 torch/jobs/test_main torch/jobs/test_measure torch/hip/test_forced torch/cli/test_rocm
 torch/hooks/test_failures unit/templates/test_targets torch/cli/test_measure
 unit/compare/test_real torch/launch/test_elsewhere torch/inductor/test_lookup torch/jobs/test_tune
-torch/cli/test_export torch/cli/test_dashboard torch/hooks/test_pins
+torch/cli/test_export torch/cli/test_dashboard torch/hooks/test_pins torch/jobs/test_ops
+torch/jobs/test_weights torch/jobs/test_flex torch/triton/test_inductor_kernels
+torch/triton/test_conv_backward torch/pins/test_best_configs torch/worker/test_flex_numbers
 """.split()
 """Files that take longest: begun first, so that no process is left alone with one in the end."""
 
 
+WAITING = tuple(Path(__file__).parent / name for name in ("terminal", "unit/tui", "unit/fleet"))
+"""Where tests mostly wait: spread among those that compute, so that no core waits with them."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    paths = {Path(__file__).parent / f"{name}.py" for name in LONGEST}
-    items.sort(key=lambda item: item.path not in paths)
+    places = _places(list(dict.fromkeys(item.path for item in items)))
+    items.sort(key=lambda item: places[item.path])
+
+
+def _places(files: list[Path]) -> dict[Path, float]:
+    """Where in the run each file stands, from 0 to 1; the longest before."""
+    longest = {Path(__file__).parent / f"{name}.py" for name in LONGEST}
+    rest = [path for path in files if path not in longest]
+    waiting = [path for path in rest if not {*WAITING}.isdisjoint(path.parents)]
+    busy = [path for path in rest if path not in waiting]
+    spread = {path: at / len(group) for group in (waiting, busy) for at, path in enumerate(group)}
+    return dict.fromkeys(longest, -1.0) | spread
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from backend.disk.safe import open_regular
+from backend.disk.safe import read_regular
 
 MAX_BYTES = 8 << 20
 """A longer file is no kernel's source."""
@@ -82,8 +82,7 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str | None:
 def read_file(path: Path, most: int = MAX_BYTES) -> bytes | None:
     """The same as bytes."""
     try:
-        with open_regular(path) as file:
-            data = file.read(most + 1)
+        data = read_regular(path, most + 1)
     except OSError:
         return None
     return data if len(data) <= most else None

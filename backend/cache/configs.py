@@ -18,12 +18,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from backend.cache.autotune import CacheText, Numbers, Token, is_raised, measured_ms
+from backend.cache.autotune import LEAST, CacheText, Numbers, Token, is_raised, measured_ms
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
 from backend.model.kernel import TRITON, inputs_of, is_digest
@@ -44,8 +45,7 @@ _DECODER = json.JSONDecoder()
 _GAP = re.compile(r"[ \t\n\r]*")
 
 
-@dataclass(frozen=True, slots=True)
-class TimedConfig:
+class TimedConfig(NamedTuple):
     """A config and its times in milliseconds: the median, and the 20th and the 80th percentile
     where they are told. One that failed has none. `name` is for persons, `text` all of it."""
 
@@ -56,14 +56,35 @@ class TimedConfig:
     quantiles: tuple[float, float] | None = None
 
 
+Described = tuple[str, str, str]
+"""A config: its hash; what persons call it; all of it as text."""
+_START, _BETWEEN, _END = b'{"key": ', b', "configs_timings": [[', b"]]]}"
+_PAIR, _INNER = b"]], [", b", ["
+_Content = tuple[list[object], Sequence[Described], "array[float]"]
+
+
 @dataclass(frozen=True, slots=True)
 class TunedKernel:
-    """What one file tells; `inputs` is our key for it."""
+    """What one file tells; `inputs` is our key for it.
+
+    Each of those `described` has three `times` in milliseconds: the median, and the 20th and the
+    80th percentile, not finite where they are not told. The median of one that failed is infinite.
+    """
 
     kernel: str
     key: tuple[object, ...]
     inputs: str
-    configs: tuple[TimedConfig, ...]
+    described: Sequence[Described]
+    times: array[float]
+
+    @property
+    def configs(self) -> tuple[TimedConfig, ...]:
+        """Each with its times."""
+        medians, lows, highs = self.times[0::3], self.times[1::3], self.times[2::3]
+        return tuple(
+            TimedConfig(*told, ms, (low, high) if is_spread(ms, low, high) else None)
+            for told, ms, low, high in zip(self.described, medians, lows, highs, strict=True)
+        )
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
@@ -93,26 +114,66 @@ def parse(path: Path, data: bytes) -> TunedKernel:
     """What `data`, the content of `path`, says. Raises CacheUnreadable."""
     if len(data) > MAX_BYTES:
         raise CacheUnreadable(f"{path} has more than {MAX_BYTES >> 20} MiB; move it away")
-    document = load_json(path, data)
-    timings, key = document.get("configs_timings"), document.get("key")
-    if not isinstance(timings, list) or not isinstance(key, list):
-        raise CacheUnreadable(f"{path} holds no times of Triton configs; move it away")
-    configs: dict[str, TimedConfig] = {}
-    for pair in timings:
-        config = _timed(pair)
-        if config is None:
-            raise CacheUnreadable(f"{path} has a config without its times; move it away")
-        configs[config.hash] = config
+    key, configs, times = _as_triton_writes(data) or _as_json(path, data)
     kernel = path.name.removesuffix(SUFFIX)
     inputs = inputs_of(kernel, key, path.parent.name)
     if not kernel.isidentifier():
         raise CacheUnreadable(f"{brief(str(path), 200)} is called after no kernel; move it away")
     if len(inputs) > MAX_KEY:
         raise CacheUnreadable(f"{path} has a key of more than {MAX_KEY} characters; move it away")
-    return TunedKernel(kernel, tuple(key), inputs, tuple(configs.values()))
+    return TunedKernel(kernel, tuple(key), inputs, configs, times)
 
 
-def _timed(pair: object) -> TimedConfig | None:
+def _as_json(path: Path, data: bytes) -> _Content:
+    """Raises CacheUnreadable."""
+    document = load_json(path, data)
+    timings, key = document.get("configs_timings"), document.get("key")
+    if not isinstance(timings, list) or not isinstance(key, list):
+        raise CacheUnreadable(f"{path} holds no times of Triton configs; move it away")
+    configs: dict[str, tuple[Described, tuple[float, float, float]]] = {}
+    for pair in timings:
+        timed = _timed(pair)
+        if timed is None:
+            raise CacheUnreadable(f"{path} has a config without its times; move it away")
+        configs[timed[0][0]] = timed
+    times = array("d", [each for _, three in configs.values() for each in three])
+    return key, [config for config, _ in configs.values()], times
+
+
+def _as_triton_writes(data: bytes) -> _Content | None:
+    """The same at a tenth of the time, if the text is spaced as Triton spaces it and no number is
+    raised: configs that were met before are known by their text. None if it is not so."""
+    key_text, found, timings = data[len(_START) :].partition(_BETWEEN)
+    if not (found and data.startswith(_START) and timings.endswith(_END)):
+        return None
+    parts = timings[: -len(_END)].replace(_PAIR, _INNER).split(_INNER)
+    texts, threes = parts[0::2], parts[1::2]
+    if len(texts) != len(threes) or any(three.count(b", ") != 2 for three in threes):
+        return None
+    try:
+        key = json.loads(key_text)
+        times = array("d", map(float, b", ".join(threes).split(b", ")))
+        configs = [_KNOWN.get(text) or _learned(text) for text in texts]
+    except (ValueError, AttributeError, RecursionError):  # and what follows says what is wrong
+        return None
+    plain = all(0 <= first < LEAST or first == math.inf for first in times[0::3])
+    if not plain or not isinstance(key, list):
+        return None
+    last = {config: at for at, config in enumerate(configs)}
+    if len(last) < len(configs):
+        times = array("d", [each for at in last.values() for each in times[3 * at : 3 * at + 3]])
+    return key, list(last), times
+
+
+def _learned(text: bytes) -> Described:
+    """A config that was not met yet. Raises ValueError, AttributeError, RecursionError."""
+    known = described(json.loads(text))
+    if len(_KNOWN) < _MOST_KNOWN and len(text) < 1_000:
+        _KNOWN[text] = known
+    return known
+
+
+def _timed(pair: object) -> tuple[Described, tuple[float, float, float]] | None:
     """One entry of the file; None if it is none."""
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], dict):
         return None
@@ -121,32 +182,34 @@ def _timed(pair: object) -> TimedConfig | None:
     if not times or not _NUMBERS.issuperset(map(type, times)):
         return None
     first = _milliseconds(times[0])
-    known = _KNOWN.get(text := repr(config))
-    if known is None:
-        known = _described(config)
-        if len(_KNOWN) < _MOST_KNOWN and len(text) < 1_000:
-            _KNOWN[text] = known
-    return TimedConfig(*known, first, _quantiles(times) if math.isfinite(first) else None)
-
-
-def _quantiles(times: list[float]) -> tuple[float, float] | None:
-    low, high = (times[1], times[2]) if len(times) == 3 else (math.nan, math.nan)
-    return (low, high) if abs(low) < math.inf and abs(high) < math.inf else None
+    low, high = times[1:] if len(times) == 3 else (math.inf, math.inf)
+    told = math.isfinite(first) and abs(low) < math.inf and abs(high) < math.inf
+    try:
+        quantiles = (float(low), float(high)) if told else (math.inf, math.inf)
+    except OverflowError:
+        quantiles = math.inf, math.inf
+    return described(config), (first if math.isfinite(first) else math.inf, *quantiles)
 
 
 _NUMBERS = frozenset((int, float))
-_KNOWN: dict[str, tuple[str, str, str]] = {}
+_KNOWN: dict[bytes, Described] = {}
 """Hash, name and text of a config: the same few stand in thousands of files."""
 _MOST_KNOWN = 16_384
 
 
-def _described(config: Mapping[str, Any]) -> tuple[str, str, str]:
+def described(config: Mapping[str, Any]) -> Described:
+    """Hash, name and text of a config."""
     members = dict(_members(config))
     return (
         hash_of(config),
         " ".join(_short(name, value) for name, value in members.items()),
         ", ".join(f"{name}={value}" for name, value in members.items()),
     )
+
+
+def is_spread(ms: float, low: float, high: float) -> bool:
+    """Whether these are percentiles of a median."""
+    return all(map(math.isfinite, (ms, low, high)))
 
 
 def _milliseconds(number: float) -> float:

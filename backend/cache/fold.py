@@ -175,7 +175,7 @@ class _Edit:
                 raise CacheUnreadable(
                     f"{self._path} is no autotune cache; move the file away to start afresh"
                 )
-        # The rivals of a choice that has no time are not raised; see `pins.held.holding`.
+        # The rivals of a choice that has no time are not raised; see `pins.numbers.holding`.
         own = {**timings, **tuned.timings}.get(winner)
         holds = bool(winner) and isinstance(own, (float, int)) and math.isfinite(own)
         changed = False

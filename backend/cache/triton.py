@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.cache.code import read_text
-from backend.disk.safe import open_regular
+from backend.disk.safe import open_regular, read_regular
 
 STAGES = ("amdgcn", "ptx", "llir", "ttgir", "ttir")
 """Texts, the nearest to the machine first."""
@@ -73,6 +73,12 @@ def kernels_of(module: Path, folders: list[Path]) -> list[Kernel]:
     return [kernel for _, kernel in newest]
 
 
+def modules_of(place: Path) -> frozenset[str]:
+    """The names of the files that the kernel of a folder says it comes from."""
+    head = _head_of(place)
+    return frozenset() if head is None else _modules(*head)
+
+
 def _listed(folder: Path) -> list[Path]:
     try:
         return [Path(entry.path) for entry in os.scandir(folder) if not entry.is_symlink()]
@@ -84,7 +90,7 @@ def _head_of(place: Path) -> tuple[str, int, int] | None:
     """The file of IR that is nearest to the source, its size and when it changed."""
     try:
         with os.scandir(place) as entries:
-            files = {Path(entry.name).suffix: entry for entry in entries}
+            files = {os.path.splitext(entry.name)[1]: entry for entry in entries}  # noqa: PTH122
             for suffix in (".ttir", ".ttgir"):
                 if suffix in files:
                     status = files[suffix].stat(follow_symlinks=False)
@@ -98,12 +104,12 @@ def _head_of(place: Path) -> tuple[str, int, int] | None:
 def _modules(path: str, size: int, changed: int) -> frozenset[str]:
     """The names of the files that a kernel's IR says it comes from."""
     places: set[bytes] = set()
-    with suppress(OSError), open_regular(Path(path)) as file:
-        for start in (0, max(0, size - _PART)):  # older versions of MLIR print them at the end
-            file.seek(start)
-            places.update(_LOCATION.findall(file.read(_PART)))
-            if places:
-                break
+    with suppress(OSError):
+        places.update(_LOCATION.findall(read_regular(path, _PART)))
+        if not places and size > _PART:  # older versions of MLIR print them at the end
+            with open_regular(Path(path)) as file:
+                file.seek(size - _PART)
+                places.update(_LOCATION.findall(file.read(_PART)))
     return frozenset(Path(place.decode("utf-8", "replace")).name for place in places)
 
 

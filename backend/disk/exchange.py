@@ -23,6 +23,7 @@ from typing import Any
 
 from backend.disk import safe
 from backend.disk.safe import read_bytes
+from backend.disk.writers import writer_of
 from backend.errors import CacheUnreadable, NotWritable
 
 ROUNDS = 20
@@ -43,6 +44,11 @@ _RENAME_EXCHANGE = 2
 _CANNOT = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV}
 
 
+def newer(path: Path, newer: bytes, older: bytes) -> bytes:
+    """A `Merge` for files that whoever writes them writes as a whole."""
+    return newer
+
+
 def leftover_path(path: Path) -> Path:
     """What an exchange displaced; exists only within `update`, or after a kill there."""
     return path.with_name(f".{path.name}.rocm_tui.displaced")
@@ -57,6 +63,7 @@ def update(path: Path, edit: Edit, merge: Merge) -> bool:
     The caller holds the lock of `path`. Raises CacheUnreadable and NotWritable.
     """
     leftover = leftover_path(path)
+    safe.remove(safe.temporary_path(path))  # of a process that was killed
     rescued = _recovered(path, leftover, merge)
     for turn in range(ROUNDS):
         with _held(path) as signature:
@@ -181,7 +188,7 @@ def _swap(prepared: Path, path: Path, expected: Signature) -> _Displaced | None:
             prepared.replace(path)
             return None
         there = _signature(prepared)
-        if there == expected:
+        if there == expected and writer_of(prepared) is None:  # who has it open writes there yet
             return None
         exchange(prepared, path)
         if _signature(prepared) == ours:

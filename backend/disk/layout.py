@@ -23,6 +23,16 @@ def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
     return Path(_temporary_folder(env), f"torchinductor_{user}")
 
 
+SHARED_CODE = "ROCM_TUI_CODE_ROOT"
+
+
+def code_root(env: Mapping[str, str] = os.environ) -> Path:
+    """The cache dir whose compiled kernels a process takes, and adds to: its own, but for the
+    workers of a fleet, each of which has a cache dir of its own and shares the code of its host."""
+    given = env.get(SHARED_CODE)
+    return Path(given) if given else cache_dir(env)
+
+
 def _user(env: Mapping[str, str]) -> str:
     """`getpass.getuser` for another environment than our own."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
@@ -86,6 +96,21 @@ class Layout:
     def evicted(self) -> Path:
         """Compiled graphs that a pin moved aside."""
         return self.home / "evicted"
+
+    @property
+    def ranks(self) -> Path:
+        """What the ranks of a job chose together, a folder a job."""
+        return self.home / "ranks"
+
+    @property
+    def arriving(self) -> Path:
+        """What an `unbundle` has unpacked and not put in its places yet."""
+        return self.home / "arriving"
+
+    @property
+    def arrived(self) -> Path:
+        """There once all of that is unpacked: then it is going to be put in its places."""
+        return self.arriving / "ready"
 
     @property
     def triton(self) -> Path:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from backend.disk.trusted import user_name, why_not_written
+from backend.disk.trusted import OWN_CACHE, user_name, why_not_written
 from backend.errors import Busy, CacheUnreadable, NotWritable, UnsafePath, brief
 
 MAX_BYTES = 512 << 20
@@ -27,8 +27,9 @@ POLL_SECONDS = 0.01
 """Between two looks at a lock: with longer rests, one of many writers hardly gets its turn."""
 
 
-def check_folder(root: Path, folder: Path) -> None:
-    """Raise UnsafePath unless `root` and each folder from there to `folder` are ours alone.
+def check_folder(root: Path, folder: Path, instead: str = OWN_CACHE) -> None:
+    """Raise UnsafePath unless `root` and each folder from there to `folder` are ours alone; it
+    tells what to choose `instead`.
 
     A folder that does not exist yet is fine: it will be made by us in one that is.
     """
@@ -39,14 +40,19 @@ def check_folder(root: Path, folder: Path) -> None:
             return
         except OSError as error:
             raise NotWritable(f"cannot look at {path}: {error.strerror}") from error
-        why = why_not_written(status)
+        why = why_not_written(status, instead)
         if why:
             raise UnsafePath(f"not writing into {path}: {why}")
 
 
-def check_file(root: Path, path: Path) -> None:
+def check_table(path: Path) -> None:
+    """Raise UnsafePath if writing the table `path`, which may lie anywhere, is unsafe."""
+    check_file(path.parent, path, "a copy of the table in a folder of your own")
+
+
+def check_file(root: Path, path: Path, instead: str = OWN_CACHE) -> None:
     """Raise UnsafePath if writing the file `path` below `root` is unsafe; see `check_folder`."""
-    check_folder(root, path.parent)
+    check_folder(root, path.parent, instead)
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -71,6 +77,12 @@ def make_folder(root: Path, folder: Path) -> None:
     check_folder(root, folder)
 
 
+def lock_of(root: Path, path: Path, locks: Path | None = None) -> Path:
+    """Our lock of the file `path`, see `locked`."""
+    folder = locks or root / "rocm_tui" / "locks"
+    return folder / f"{'-'.join(path.relative_to(root).parts)}.lock"
+
+
 @contextlib.contextmanager
 def locked(
     root: Path, path: Path, seconds: float = LOCK_SECONDS, locks: Path | None = None
@@ -82,10 +94,10 @@ def locked(
     """
     from filelock import FileLock, Timeout  # 40 ms to import
 
-    folder = locks or root / "rocm_tui" / "locks"
+    lock_path = lock_of(root, path, locks)
+    folder = lock_path.parent
     make_folder(root, folder)
     check_folder(root, path.parent)
-    lock_path = folder / f"{'-'.join(path.relative_to(root).parts)}.lock"
     check_file(root, lock_path)
     lock = FileLock(lock_path)
     try:
@@ -130,13 +142,13 @@ def temporary_path(path: Path) -> Path:
 
 
 def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True) -> None:
-    """Write a new file with the mode of `like`, if that exists. Raises NotWritable."""
+    """Write a new file with the mode and group of `like`, if that exists. Raises NotWritable."""
     remove(temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(stream.fileno(), stat.S_IMODE(like.stat().st_mode))
+                _resemble(stream.fileno(), like.stat())
             stream.write(data)
             stream.flush()
             if sync:
@@ -150,6 +162,13 @@ def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True)
         raise not_writable(like, error) from error
 
 
+def _resemble(descriptor: int, like: os.stat_result) -> None:
+    """Give a file the mode of another one, and its group, where we may."""
+    with contextlib.suppress(PermissionError):
+        os.fchown(descriptor, -1, like.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+
+
 def sync(path: Path) -> None:
     """Make a file's content, or renames in a folder, durable. File systems that cannot are left
     alone."""
@@ -161,14 +180,29 @@ def sync(path: Path) -> None:
             os.close(descriptor)
 
 
+def sync_all(folder: Path) -> None:
+    """Make all that was written to the file system of `folder` durable, as far as it can be."""
+    import ctypes  # slow to load, and only this needs it
+
+    with contextlib.suppress(OSError, AttributeError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            ctypes.CDLL(None).syncfs(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_ELSEWHERE = "choose another folder (of caches: TORCHINDUCTOR_CACHE_DIR)"
+
+
 def not_writable(path: Path, error: OSError) -> NotWritable:
     """The one line for a write to `path` that failed."""
     advice = {
         errno.ENOSPC: "the disk is full; make room, then try again",
         errno.EDQUOT: "your disk quota is used up; make room, then try again",
-        errno.EROFS: "the file system is read-only; choose another TORCHINDUCTOR_CACHE_DIR",
-        errno.EACCES: "permission denied; choose another TORCHINDUCTOR_CACHE_DIR",
-        errno.EPERM: "not permitted; choose another TORCHINDUCTOR_CACHE_DIR",
+        errno.EROFS: f"the file system is read-only; {_ELSEWHERE}",
+        errno.EACCES: f"permission denied; {_ELSEWHERE}",
+        errno.EPERM: f"not permitted; {_ELSEWHERE}",
     }.get(error.errno or 0, error.strerror or str(error))
     return NotWritable(f"cannot write {path}: {advice}")
 
@@ -190,25 +224,73 @@ class NotRegular(OSError):
 
 def open_regular(path: Path, follow: bool = False) -> BinaryIO:
     """The file at `path`, behind a symlink only with `follow`. Raises OSError."""
+    return os.fdopen(_opened(path, follow)[0], "rb")
+
+
+def _opened(path: Path | str, follow: bool) -> tuple[int, int]:
+    """The descriptor and the size of a regular file. Raises OSError."""
     # A FIFO in the file's place must not block us.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise NotRegular(f"{path} is not a regular file; move it away")
-    return os.fdopen(descriptor, "rb")
+    return descriptor, status.st_size
 
 
-def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises CacheUnreadable."""
+def read_regular(path: Path | str, most: int | None = None, follow: bool = False) -> bytes:
+    """The first bytes of a regular file, all or so many; without a stream, which costs more than a
+    small file. Raises OSError."""
+    descriptor, size = _opened(path, follow)
     try:
-        with open_regular(path, follow=True) as stream:
-            size = os.fstat(stream.fileno()).st_size
+        return _read(descriptor, size, most)
+    finally:
+        os.close(descriptor)
+
+
+_STEP = 1 << 12
+
+
+def _read(descriptor: int, size: int, most: int | None) -> bytes:
+    """Of a file that may grow or shrink meanwhile."""
+    parts: list[bytes] = []
+    at = 0
+    while most is None or at < most:
+        step = max(size + 1 - at, _STEP)
+        part = os.read(descriptor, step if most is None else min(step, most - at))
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
+
+
+def read_bytes(path: Path | str, limit: int = MAX_BYTES) -> bytes:
+    """The content of a regular file of at most `limit` bytes. Raises CacheUnreadable."""
+    with _reading(path):
+        descriptor, size = _opened(path, follow=True)
+        try:
             if size > limit:
+                shift, unit = (20, "MiB") if limit >> 20 else (10, "KiB")
                 raise CacheUnreadable(
-                    f"{path} has {size >> 20} MiB, more than {limit >> 20}; move it away"
+                    f"{path} has {size >> shift} {unit}, more than {limit >> shift}; move it away"
                 )
-            return stream.read()
+            return _read(descriptor, size, None)
+        finally:
+            os.close(descriptor)
+
+
+def read_head(path: Path, size: int) -> bytes:
+    """The first `size` bytes of a regular file, or what it has. Raises CacheUnreadable."""
+    with _reading(path):
+        return read_regular(path, size, follow=True)
+
+
+@contextlib.contextmanager
+def _reading(path: Path | str) -> Iterator[None]:
+    try:
+        yield
     except NotRegular as error:
         raise CacheUnreadable(str(error)) from error
     except OSError as error:

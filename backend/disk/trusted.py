@@ -23,14 +23,18 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def why_not_written(status: os.stat_result) -> str:
-    """Why a folder must not be written into, or nothing."""
-    return _why(status, {os.geteuid()})
+OWN_CACHE = "a cache dir of your own (TORCHINDUCTOR_CACHE_DIR)"
+"""What to take where a folder cannot be trusted."""
+
+
+def why_not_written(status: os.stat_result, instead: str = OWN_CACHE) -> str:
+    """Why a folder must not be written into, and what to choose `instead`; or nothing."""
+    return _why(status, {os.geteuid()}, instead)
 
 
 def why_not_run(status: os.stat_result) -> str:
     """Why nothing is loaded or run from a folder, or nothing."""
-    return _why(status, {os.geteuid(), 0})
+    return _why(status, {os.geteuid(), 0}, OWN_CACHE)
 
 
 @contextlib.contextmanager
@@ -121,27 +125,21 @@ def _refused(path: Path, why: str) -> UnsafePath:
     return UnsafePath(f"nothing is loaded from {path}: {why}")
 
 
-def _why(status: os.stat_result, owners: set[int]) -> str:
+def _why(status: os.stat_result, owners: set[int], instead: str) -> str:
     mode = status.st_mode
     if stat.S_ISLNK(mode):
         return "it is a symlink; set TORCHINDUCTOR_CACHE_DIR to the real folder"
     if not stat.S_ISDIR(mode):
         return "it is not a folder"
     if status.st_uid not in owners:
-        return (
-            f"it belongs to {user_name(status.st_uid)}; run as that user or choose a cache dir of "
-            "your own (TORCHINDUCTOR_CACHE_DIR)"
-        )
+        return f"it belongs to {user_name(status.st_uid)}; run as that user or choose {instead}"
     if mode & stat.S_ISVTX:
         return ""
     if mode & stat.S_IWOTH:
         return "every user can write there; chmod o-w it"
     if _group_writes(status):
         group = _group(status.st_gid)
-        return (
-            f"the group {group} can write there; chmod g-w it, or choose another "
-            "TORCHINDUCTOR_CACHE_DIR"
-        )
+        return f"the group {group} can write there; chmod g-w it, or choose {instead}"
     return ""
 
 

@@ -8,6 +8,9 @@ what it ended without us. torch enters our code in these places, and nowhere els
 - when it begins and ends to compile: `hooks/activity.py`;
 - methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
   it: `hooks/selector.py`, `hooks/checking.py`, `hooks/templates.py`;
+- methods of its tuner of Triton kernels, each with `beside` in it: `hooks/inductor_kernels.py`;
+- methods of Triton's own tuner, each of which calls stock and hears of it in `quietly`:
+  `hooks/kernels.py`;
 - what compiles one graph, with `beside` in it, and what runs a compiled graph, in a closure that
   does nothing else than to call it, but for samples that catch what they raise: `hooks/graphs.py`,
   `hooks/calls.py`;

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, combinations_with_replacement, groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from math import atan, cos, exp, inf, isfinite, log, log1p, pi, pow, sin, sqrt
 from statistics import fmean, median, quantiles
 
@@ -40,7 +40,7 @@ def hodges_lehmann(values: Sequence[float]) -> float:
 
     As exact as the mean on normal noise to 5 %, and unmoved by up to 29 % of outliers.
     """
-    return median((a + b) / 2 for a, b in combinations_with_replacement(values, 2))
+    return median([a + b for at, a in enumerate(values) for b in values[at:]]) / 2
 
 
 def trimmed_interval(values: Sequence[float], alpha: float) -> tuple[float, float]:

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal
 
 from backend.model.problem import TuningKey
+from backend.model.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One candidate kernel. What its source did not say is None, never guessed.
@@ -21,6 +24,7 @@ class Choice:
     False for one that has a time under the same key but was not put up beside the others: the
     program that offers it is another one (its threads, its activation, its search space).
     `quantiles` are the 20th and the 80th percentile of what was timed, where the source tells them.
+    Coordinate descent made it of the choice with the hash `origin`, by changing `moved`.
     """
 
     name: str | None = None
@@ -31,6 +35,8 @@ class Choice:
     reason: str | None = None
     offered: bool = field(default=True, metadata={"derived": True})
     quantiles: tuple[float, float] | None = field(default=None, metadata={"derived": True})
+    origin: str | None = field(default=None, metadata={"derived": True})
+    moved: str | None = field(default=None, metadata={"derived": True})
 
     @property
     def label(self) -> str:
@@ -70,6 +76,11 @@ def parse_config(text: str) -> dict[str, str]:
     One pass, no backtracking. Quotes around a whole value are kept: `FLOAT32_PRECISION="'ieee'"`
     gives `'ieee'` inside its outer quotes stripped once. A part without `=` is left out.
     """
+    return dict(_parsed(text))
+
+
+@lru_cache(maxsize=1024)  # a list of choices asks for each key and each time that it is drawn
+def _parsed(text: str) -> tuple[tuple[str, str], ...]:
     config: dict[str, str] = {}
     depth, quote, start = 0, "", 0
     parts: list[str] = []
@@ -91,7 +102,7 @@ def parse_config(text: str) -> dict[str, str]:
         key, equals, value = part.strip().partition("=")
         if equals and key.isidentifier():
             config[key] = _unquote(value)
-    return config
+    return tuple(config.items())
 
 
 def _unquote(value: str) -> str:

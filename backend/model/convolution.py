@@ -1,4 +1,5 @@
-"""What a convolution was given beside its tensors: stride, padding, dilation and the like.
+"""What a convolution was given beside its tensors: stride, padding, dilation and the like, and in
+its backward pass the sizes of the result.
 
 Inductor's key for a tuning names the tensors alone, so convolutions that differ in these share one
 key. A session of `run` records them; the hash of ATen's choice has them, as have a printed graph,
@@ -8,47 +9,74 @@ not known.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-Options = tuple[tuple[str, tuple[int, ...]], ...]
-"""Numbers by name, sorted: one for each spatial dimension, or one number; a flag is 0 or 1."""
+from backend.model.options import TOLD, Options
+from backend.model.options import of_hash as of_hash_of
 
-NAMES = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+__all__ = [
+    "NAMES",
+    "OPS",
+    "RESULTS",
+    "TENSORS",
+    "Options",
+    "numbers",
+    "of_arguments",
+    "of_constants",
+    "of_hash",
+    "of_values",
+    "options",
+]
+
+NAMES = TOLD["convolution"]
 """In the order of `aten.convolution`, whose first three arguments are tensors."""
 
 TENSORS = 3
-_IN_HASH = re.compile(rf"-({'|'.join(NAMES)})=(\([\d, ]{{1,80}}\)|\d{{1,9}}|True|False)(?=-|$)")
+
+RESULTS: Mapping[str, str] = {
+    "convolution_bwd_weight": "w_shape",
+    "convolution_bwd_input": "x_shape",
+}
+"""The ops of the backward pass, each with what ATen's choice calls the sizes of its result, which a
+stride leaves open."""
+
+OPS = ("convolution", *RESULTS)
 _NUMBER = re.compile(r"\d{1,9}")
 _FLAGS = {"True": "1", "False": "0"}
 _IN_KERNEL = {"STRIDE_": "stride", "PADDING_": "padding", "GROUPS": "groups"}
-_IN_TEXT = re.compile(rf"({'|'.join(NAMES)})=(\d{{1,9}}(?:x\d{{1,9}}){{0,7}})(?:,|$)")
 
 
 def options(values: Mapping[str, Iterable[int]]) -> Options:
     """Those of `values` that are known by name."""
-    return tuple(sorted((name, tuple(values[name])) for name in values if name in NAMES))
+    known = (*NAMES, *RESULTS.values())
+    return tuple(sorted((name, tuple(values[name])) for name in values if name in known))
 
 
-def of_values(values: Mapping[str, Any]) -> Options | None:
-    """Of the values that `torch.convolution` gets, by name; None where one is missing or no
-    number."""
+def numbers(given: Options) -> dict[str, tuple[int, ...]]:
+    """A convolution's options by name."""
+    return {name: tuple(map(int, values)) for name, values in given}
+
+
+def of_values(values: Mapping[str, Any], op: str = "convolution") -> Options | None:
+    """Of the values that `torch.convolution`, or one of its backward pass, gets, by name; None
+    where one is missing or no number."""
     found: dict[str, tuple[int, ...]] = {}
-    for name in NAMES:
+    for name in TOLD[op]:
         given = values.get(name)
         numbers = given if isinstance(given, (tuple, list)) else (given,)
-        if not all(isinstance(number, int) for number in numbers):
+        try:
+            found[name] = tuple(map(operator.index, numbers))
+        except TypeError:
             return None
-        found[name] = tuple(int(number) for number in numbers)
     return options(found)
 
 
 def of_hash(choice: str) -> Options:
     """Of ATen's choice `convolution-bias=None-dilation=(1, 1)-...`; none of another."""
-    if not choice.startswith("convolution-"):
-        return ()
-    return options({name: _numbers(text) for name, text in _IN_HASH.findall(choice[:2000])})
+    return of_hash_of("convolution", choice)
 
 
 def of_arguments(arguments: Sequence[str]) -> Options:
@@ -68,30 +96,6 @@ def of_constants(constants: Mapping[str, str]) -> Options:
         for axis in "DHW" if start.endswith("_") else ("",):
             values.setdefault(name, []).extend(_numbers(constants.get(start + axis, "")))
     return options({name: numbers for name, numbers in values.items() if numbers})
-
-
-def agree(one: Options, other: Options) -> bool:
-    """Whether both may be told of one convolution: what both know is the same."""
-    known = dict(other)
-    return all(_same(numbers, known.get(name, numbers)) for name, numbers in one)
-
-
-def text_of(given: Options) -> str:
-    """In one word: `dilation=1x1,groups=1,...`."""
-    return ",".join(f"{name}={'x'.join(map(str, numbers))}" for name, numbers in given)
-
-
-def of_text(text: str) -> Options:
-    """The options that `text_of` wrote."""
-    found = {name: map(int, word.split("x")) for name, word in _IN_TEXT.findall(text)}
-    return options(found)
-
-
-def _same(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """One number stands for every dimension."""
-    if len(one) == len(other):
-        return one == other
-    return len({*one, *other}) == 1 and 1 in (len(one), len(other))
 
 
 def _numbers(text: str) -> list[int]:

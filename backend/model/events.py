@@ -6,7 +6,8 @@ of the day are Unix seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from backend.model.choice import Choice, Measurement
@@ -14,7 +15,7 @@ from backend.model.graph import Clock, Graph
 from backend.model.problem import Shape
 from backend.model.session import Session
 from backend.model.trial import Trial
-from backend.model.tuning import Selection
+from backend.model.word import Word
 
 Phase = Literal["precompile", "benchmark"]
 
@@ -30,7 +31,7 @@ class SessionStarted:
 @dataclass(frozen=True, slots=True)
 class ActivityChanged:
     """What the process does from now on: `importing` torch, `running` (torch is imported, and
-    nothing is compiled), or `compiling`. A reader ignores words that it does not know."""
+    nothing is compiled), or `compiling`. A word that a reader does not know is shown as it is."""
 
     when: float
     activity: str
@@ -38,8 +39,12 @@ class ActivityChanged:
 
 @dataclass(frozen=True, slots=True)
 class TuningStarted:
-    """Inductor asks which of `choices` (hash and name known, no times) to use. `options` is what a
-    convolution is given beside its inputs, as `convolution.text_of` writes it; empty: not told."""
+    """Inductor asks which of `choices` (hash and name known, no times) to use. `options` is what
+    the op is given beside its inputs, as `options.text_of` writes it, or a call of flex attention,
+    as `backend.wire.flex` does; empty: not told.
+
+    Of a Triton kernel that Inductor launches (`inductor_kernel.py`) `kernel` is its name in the
+    graph, and `source` the file that has its text; both empty for all others."""
 
     n: int
     when: float
@@ -52,6 +57,19 @@ class TuningStarted:
     device: str
     choices: tuple[Choice, ...]
     options: str = ""
+    kernel: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceAdded:
+    """One more choice takes part in a tuning that goes on: coordinate descent made it of another
+    one, whose hash is `origin`, by changing `moved` (`XBLOCK 64 to 128`)."""
+
+    n: int
+    choice: Choice
+    origin: str
+    moved: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +109,38 @@ class ChoiceFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RankAwaited:
+    """From now on this rank waits for the choice of the rank `rank` of its job; None: for none."""
+
+    n: int
+    when: float
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RanksAsked:
+    """How the choice of this rank stands to those of the other ranks of its job, told before it is
+    selected. The rank `rank` has decided on `hash`, when the choices took `timings` milliseconds
+    there; this one waited so many seconds. `reason` says why it chooses by itself, where it does.
+    """
+
+    n: int
+    when: float
+    rank: int | None
+    hash: str | None
+    waited: float
+    timings: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ChoiceSelected:
     """The end of a tuning: what the compiled model will call, and why."""
 
     n: int
     when: float
     hash: str
-    by: Selection
+    by: Word
     benchmark_seconds: float | None
     precompile_seconds: float | None
 
@@ -179,10 +222,13 @@ Event = (
     SessionStarted
     | ActivityChanged
     | TuningStarted
+    | ChoiceAdded
     | ChoiceCompiled
     | BenchmarkStarted
     | ChoiceTimed
     | ChoiceFailed
+    | RankAwaited
+    | RanksAsked
     | ChoiceSelected
     | TuningFailed
     | TuningMeasured

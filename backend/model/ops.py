@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Literal
 
@@ -100,6 +101,11 @@ OPS: Mapping[str, Op] = {
 """By Inductor's name, without a `_` before it."""
 
 
+def is_flex(op: str) -> bool:
+    """Whether it is flex attention, FLASH included."""
+    return op.startswith("flex_") and "gemm" not in op
+
+
 def product_of(op: str) -> Op | None:
     """The row of an op; None if it is no product that is known."""
     return OPS.get(op.lstrip("_"))
@@ -107,25 +113,29 @@ def product_of(op: str) -> Op | None:
 
 def factors(problem: Problem) -> tuple[int, int] | None:
     """Which two of its inputs a matrix product multiplies; None for other ops."""
-    op = product_of(problem.op)
-    if op is None or not op.counted:
-        return None
-    places = op.place("a"), op.place("b")
-    return places if max(places) < len(problem.shapes) else None
+    places = _places(problem.op)
+    return places if places is not None and max(places) < len(problem.shapes) else None
+
+
+@lru_cache(256)
+def _places(name: str) -> tuple[int, int] | None:
+    """Where the factors of an op stand; None for one whose sizes say nothing of its work."""
+    op = product_of(name)
+    return (op.place("a"), op.place("b")) if op is not None and op.counted else None
 
 
 def gemm_sizes(problem: Problem) -> tuple[int, int, int, int] | None:
     """(batch, M, N, K) of a matrix product, from the operands' sizes; None for other ops."""
-    op, places = product_of(problem.op), factors(problem)
-    if op is None or places is None:
+    op, places, shapes = product_of(problem.op), _places(problem.op), problem.shapes
+    if op is None or places is None or max(places) >= len(shapes):
         return None
-    left, right = (problem.shapes[at] for at in places)
+    left, right = shapes[places[0]], shapes[places[1]]
     if op.weight:
         right = right[:-2] + right[-2:][::-1]
     if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
         return None
     sizes = (prod(left[:-2]), left[-2], right[-1], left[-1])
-    return sizes if all(size >= 0 for size in sizes) and prod(sizes) < TOO_MANY else None
+    return sizes if min(sizes) >= 0 and prod(sizes) < TOO_MANY else None
 
 
 def flops(problem: Problem) -> int | None:

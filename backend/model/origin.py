@@ -3,13 +3,13 @@ compiler, and whether it is one of ours."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from functools import lru_cache
 from typing import Literal
 
 from backend.model.choice import Choice
+from backend.model.kernel import TRITON
 from backend.model.tuning import Tuning
 
 _TEMPLATES = (
@@ -123,6 +123,8 @@ def any_toolchain(choice: str) -> str:
 
 
 def _digest(text: str) -> str:
+    import hashlib  # loads OpenSSL, for which the first screen does not wait
+
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -193,6 +195,8 @@ def device_kind(tuning: Tuning) -> DeviceKind | None:
         device = first.group(1) if first else None
     if device and device != "meta":
         return "cpu" if device.startswith("cpu") else "gpu"
+    if tuning.op == TRITON:  # as its choices would say, of which nobody has asked yet
+        return "gpu"
     kinds = {"cpu"} if tuning.op in _CPU_OPS else set()
     kinds |= {kind for choice in tuning.choices if (kind := _kind(choice))}
     if len(kinds) != 1:

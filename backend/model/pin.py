@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from backend.model.problem import TuningKey
@@ -39,7 +39,8 @@ class Pin:
     """A person's decision that an (op, inputs) shall use one choice, kept until unpinned.
 
     `timings` are the numbers of the tuning as they were before the pin, by precision and choice
-    hash; a failed choice is `inf`. `drifts` counts how often it had to be applied again.
+    hash; a failed choice is `inf`. `drifts` counts how often it had to be applied again. `config`
+    is that of the choice, where it is known.
     """
 
     op: str
@@ -54,6 +55,7 @@ class Pin:
     when: float = 0.0
     note: str = ""
     drifts: int = 0
+    config: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> TuningKey:

@@ -8,12 +8,14 @@ torch 2.15, `:benchmark_policy=eager`.
 
 from __future__ import annotations
 
-import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 from backend.errors import InputsKeyInvalid, brief
-from backend.model.convolution import Options
+from backend.model.options import Options, text_of
 
 Shape = tuple[int, ...]
 """Sizes or strides of one operand; `()` is a 0-dim tensor."""
@@ -51,8 +53,8 @@ class Problem:
     `shapes`, `strides`, `dtypes` have one entry an operand, or are empty where unknown. `dims` is
     what an MM log calls (M, K, N), which it gives instead of shapes: the first two sizes of the
     last operand but one, and the last size of the last operand. `threads` is how many the process
-    had: on a CPU the hashes of C++ choices depend on it. `options` is what a convolution was given
-    besides, where that is known.
+    had: on a CPU the hashes of C++ choices depend on it. `options` is what the op was given
+    besides, where that is known; `call` the text of a call of flex attention (`backend.wire.flex`).
     """
 
     op: str
@@ -65,6 +67,7 @@ class Problem:
     dims: Shape = field(default=(), kw_only=True)
     threads: int | None = field(default=None, kw_only=True)
     options: Options = field(default=(), kw_only=True)
+    call: str = field(default="", kw_only=True)
 
     @property
     def id(self) -> str:
@@ -79,6 +82,11 @@ class Problem:
         return _digest(self.op, inputs, self.precision or "")
 
     @property
+    def told(self) -> str:
+        """What a worker is told beside the key; empty: nothing is known."""
+        return self.call or text_of(self.options)
+
+    @property
     def key(self) -> TuningKey | None:
         """Where the persistent cache holds it, if all three keys are known."""
         if self.inputs_key is None or self.precision is None:
@@ -87,8 +95,16 @@ class Problem:
 
 
 def _digest(op: str, inputs: str, precision: str) -> str:
-    text = "\n".join((op, inputs, precision))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:7]
+    text = f"{op}\n{inputs}\n{precision}"
+    digest: str = _sha256()(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest[:7]
+
+
+@cache
+def _sha256() -> Callable[[bytes], Any]:
+    import hashlib  # loads OpenSSL, for which the first screen does not wait
+
+    return hashlib.sha256
 
 
 MAX_KEY = 65_536

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # types only: a screen shows its first rows before all of these are loaded
@@ -53,7 +54,13 @@ def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str
     session = sessions.get(tuning.session or "")
     if session is not None and session.system_hash:
         return frozenset((session.system_hash,))
-    places = (source.rsplit("/", 2) for source in tuning.sources)
+    return _systems(tuning.sources)
+
+
+@lru_cache(256)
+def _systems(sources: tuple[str, ...]) -> frozenset[str]:
+    """Of cache files, of which each has many tunings."""
+    places = (source.rsplit("/", 2) for source in sources)
     return frozenset(place[-1] for place in places if place[-2:-1] == [CACHE_FILES])
 
 

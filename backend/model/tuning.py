@@ -10,15 +10,22 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from backend.model.choice import Choice, Measurement
-from backend.model.problem import Problem
+from backend.model.problem import Problem, TuningKey
+from backend.model.quick import quick
+from backend.model.word import Word
 
 State = Literal["running", "done", "cut"]
 """A tuning is running, done, or cut off (its source ended in the middle of it)."""
 
-Selection = Literal["timing", "cache", "pin", "only", "deterministic"]
-"""Why a choice was selected: fastest now, fastest in the cache, pinned, no rival, deterministic."""
+Selection = Literal["timing", "cache", "pin", "only", "deterministic", "rank", "alone"]
+"""Why a choice was selected: fastest now, fastest in the cache, pinned, no rival, deterministic; of
+a rank of a job that agrees, taken from another rank, or chosen alone since that was not possible.
+"""
+REUSED: tuple[Selection, ...] = ("cache", "pin", "rank")
+"""Those for which nothing was timed."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Seconds:
     """Wall-clock seconds that one tuning took, by phase."""
@@ -29,6 +36,17 @@ class Seconds:
 
 
 @dataclass(frozen=True, slots=True)
+class TableEntry:
+    """Where a tuned table has it: the `tuner` who wrote that, its `line`, the `device` it is for
+    (`gfx942:304`, a name; empty where nothing tells)."""
+
+    tuner: str
+    line: int
+    device: str = ""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
 class Tuning(Problem):
     """One autotuning of a problem, as one source or several joined tell it.
 
@@ -36,7 +54,13 @@ class Tuning(Problem):
     are printed) and is sorted: fastest first, then not yet timed, then failed.
     `timed` and `compiled` count the progress of a running one. `selected` is a choice hash.
     `rank` is the process rank of a distributed job; `when` is Unix time in seconds. `measured` is
-    the latest repeated measurement of the same key.
+    the latest repeated measurement of the same key. Of a Triton kernel that Inductor launches
+    `kernel` is its name, and `code` the file with its text, where the source tells them. `decided`
+    is the rank from which a rank of a job has its choice, `apart` why it chose by itself, `awaited`
+    the rank for whose choice a running one waits.
+
+    With an `entry` it is no tuning of Inductor's, but an entry of another tuner's table: its one
+    choice is what that took, if it has one, and its `inputs_key` what the tuner looks it up by.
     """
 
     choices: tuple[Choice, ...] = ()
@@ -46,12 +70,25 @@ class Tuning(Problem):
     compiled: int = 0
     timed: int = 0
     selected: str | None = None
-    selected_by: Selection | None = None
+    selected_by: Word | None = None
     rank: int | None = None
     session: str | None = None
     when: float | None = None
     sources: tuple[str, ...] = ()
     measured: Measurement | None = None
+    kernel: str = ""
+    code: str = ""
+    decided: int | None = None
+    apart: str = ""
+    awaited: int | None = None
+    entry: TableEntry | None = None
+
+    @property
+    def key(self) -> TuningKey | None:
+        """As of any problem; Inductor's cache knows nothing of another tuner's entry."""
+        if self.entry is not None or self.inputs_key is None or self.precision is None:
+            return None
+        return TuningKey(self.op, self.inputs_key, self.precision)
 
     @property
     def problem(self) -> Problem:
@@ -61,5 +98,5 @@ class Tuning(Problem):
     @property
     def borrowed(self) -> bool:
         """Whether its choice was taken from a cache or a pin, and nothing tells a time of it."""
-        reused = self.session is not None and self.selected_by in ("cache", "pin")
+        reused = self.session is not None and self.selected_by in REUSED
         return reused and all(choice.ms is None for choice in self.choices)

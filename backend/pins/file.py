@@ -10,7 +10,9 @@ version does not know are kept.
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +66,21 @@ Tokens = dict[str, Annotated[dict[str, str], _are_numbers]]
 """The text of each number, by precision and choice hash."""
 
 
+_BEST_CONFIG = re.compile(r"[a-z2-7]{2}/[0-9a-zA-Z_-]{1,200}\.best_config")
+
+
+def _are_best_configs(files: Mapping[str, object]) -> str:
+    return "" if all(map(_BEST_CONFIG.fullmatch, files)) else "are no best configs"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldText:
+    """A file, or a row of one, that a pin holds: its text as it was before, and as it is held."""
+
+    original: str
+    written: str
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A pin as it is stored. `applied` is when the cache was last made to agree with it, and
@@ -72,7 +89,9 @@ class Record:
     `released` is when it was unpinned; `pending` while that is not finished. `raised` tells that
     its rivals are held by raised numbers; an older version wrote `Infinity`, which broke programs
     that do not offer the pinned choice. `proof` is the latest one of this choice. `folder` is the
-    cache of Triton that a Triton kernel was tuned in.
+    cache of Triton that a Triton kernel was tuned in. `files` are those of a kernel that Inductor
+    launches, by their paths below the cache dir. Of an entry of a tuned table `folder` is the
+    table, `row` the entry's text.
     """
 
     op: _Name
@@ -95,6 +114,8 @@ class Record:
     raised: bool = False
     proof: Proof | None = None
     folder: str = ""
+    files: Annotated[dict[str, HeldText], _are_best_configs] = field(default_factory=dict)
+    row: HeldText | None = None
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property
@@ -118,6 +139,7 @@ class Record:
             when=self.when,
             note=self.note,
             drifts=self.drifts,
+            config=self.config,
         )
 
     @property
@@ -130,13 +152,27 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """One command that pins, or releases, several at once; `when` it began, Unix seconds."""
+
+    id: _Name
+    command: _Name
+    when: _Moment = 0.0
+
+
+def new_group(command: str) -> Group:
+    """Of a command that begins now."""
+    return Group(os.urandom(8).hex(), command, time.time())
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One thing that happened to a pin: `pin`, `repin`, `unpin`, `note` (it got another one),
     `drift`, `restore`; `verify` or `refute`: generated code calls the choice, or another; or
     `migrate`: the `Infinity` of an older version gave way to raised numbers.
 
     `system_hash` and `config` are those of the record; `undoes` is when that was done which this
-    undid, else 0."""
+    undid, else 0. `group` is the command that did it among others, of one that does several."""
 
     when: _Moment
     who: str
@@ -150,6 +186,7 @@ class HistoryEntry:
     system_hash: str = ""
     config: dict[str, str] = field(default_factory=dict)
     undoes: _Moment = 0.0
+    group: Group | None = None
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property
@@ -219,6 +256,7 @@ class PinFile:
         when: float,
         note: str = "",
         undoes: float = 0.0,
+        group: Group | None = None,
     ) -> HistoryEntry:
         """Add to the history. Drifts of one pin in one minute are one entry, the latest."""
         entry = HistoryEntry(
@@ -234,6 +272,7 @@ class PinFile:
             system_hash=record.system_hash,
             config=record.config,
             undoes=undoes,
+            group=group,
         )
         last = self.history[-1] if self.history else None
         if (

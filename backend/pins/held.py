@@ -1,170 +1,48 @@
-"""The autotune cache files, made to agree with the pins.
-
-What a pin changes in the text of one is worked out by pure functions; `HeldCache` applies them.
-"""
+"""The autotune cache files, made to agree with the pins."""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import functools
 import os
-import pwd
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from backend.cache import configs
 from backend.cache.autotune import (
-    INFINITY,
     CacheText,
     Numbers,
-    Token,
     cache_paths,
-    is_raised,
-    measured,
     merge_missing,
-    raise_ms,
-    raised,
 )
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
+from backend.model.inductor_kernel import SYSTEM, is_inductors
 from backend.model.kernel import TRITON
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
-from backend.pins import kernels
-from backend.pins.file import PinFile, Record, Tokens, is_file_name, read_pin_file
-
-Changes = dict[Token, str]
-
+from backend.pins import best_configs, kernels, tables
+from backend.pins.best_configs import HeldConfigs
+from backend.pins.drift import applied_again, default_who, drifted
+from backend.pins.file import PinFile, Record, is_file_name, read_pin_file
+from backend.pins.numbers import (
+    Changes,
+    came_back,
+    edited,
+    holding,
+    learn,
+    releasing,
+    unowned,
+)
+from backend.pins.tables import HeldTables
+from backend.tables.keys import is_system, is_table
 
 RELEASED_SECONDS = 86_400.0
 """How long a released pin is watched for: a process that read the cache file while the pin held
 and benchmarks for long writes our raised numbers back."""
-
-
-def learn(record: Record, stored: Numbers) -> Record:
-    """`record` with the numbers of `stored` as what unpinning restores.
-
-    A raised number says what it was. An `Infinity` where a time is known says nothing new: an old
-    copy of the file, from when pins were held by it, may have brought it back. Only where the
-    pinned choice was measured again, or is infinite itself beside new times, a choice failed.
-    """
-    tokens: Tokens = {precision: dict(texts) for precision, texts in record.tokens.items()}
-    for precision, numbers in stored.items():
-        texts = tokens.setdefault(precision, {})
-        new = {
-            name: _original(token, texts.get(name))
-            for name, token in numbers.items()
-            if token.value != math.inf
-        }
-        own, known = new.get(record.hash), texts.get(record.hash)
-        again = record.raised and None not in (own, known) and own != known
-        news = any(texts.get(name) != text for name, text in new.items())
-        for name in numbers.keys() - new.keys():
-            if again or (news and name == record.hash):
-                texts[name] = INFINITY
-        for name in numbers:
-            texts.setdefault(name, INFINITY)
-        texts.update(new)
-    return record if tokens == record.tokens else replace(record, tokens=tokens)
-
-
-def _original(token: Token, known: str | None) -> str:
-    """What stood where a number stands: the known text, byte by byte, if it gives this number."""
-    if not is_raised(token.value):
-        return token.text
-    same = known is not None and raise_ms(float(known)) == token.value
-    return known if known is not None and same else measured(token.text)
-
-
-def holding(record: Record, stored: Numbers) -> Changes:
-    """The changes that make the pinned choice win, given what `learn` made of `record`.
-
-    In a precision where the pinned choice is missing or failed nothing is held back, nor for a
-    choice of our templates: only a process with them has it, and there our selector honours the
-    pin.
-    """
-    changes: Changes = {}
-    for precision, numbers in stored.items():
-        held = is_held(record, stored, precision) and not is_own(record.hash)
-        for name, token in numbers.items():
-            original = record.tokens[precision][name]
-            wanted = raised(original) if held and name != record.hash else original
-            if not _same(token.text, wanted):
-                changes[token] = wanted
-    return changes
-
-
-def is_held(record: Record, stored: Numbers, precision: str) -> bool:
-    """Whether the pinned choice can win in `precision`: it is there and has a time."""
-    return record.hash in stored[precision] and is_time(record.tokens[precision][record.hash])
-
-
-def releasing(record: Record, stored: Numbers) -> Changes:
-    """The changes that take a pin back: each number that it changed becomes the old text."""
-    changes: Changes = {}
-    for precision, numbers in stored.items():
-        for name, token in numbers.items():
-            known = record.tokens.get(precision, {}).get(name)
-            if is_raised(token.value):
-                changes[token] = _original(token, known)
-            elif token.value == math.inf and known is not None and float(known) != math.inf:
-                changes[token] = known
-    return changes
-
-
-def came_back(record: Record, stored: Numbers) -> bool:
-    """Whether a released pin's numbers are in the file again, as a process with an old copy of
-    it writes them: some are raised, or, of a pin of an older version, all losers that had a time
-    are `Infinity` and the choice has its own."""
-    return any(
-        is_raised(token.value) for numbers in stored.values() for token in numbers.values()
-    ) or any(
-        _all_infinite(record, precision, texts, stored)
-        for precision, texts in record.tokens.items()
-    )
-
-
-def _all_infinite(record: Record, precision: str, texts: dict[str, str], stored: Numbers) -> bool:
-    numbers = stored.get(precision, {})
-    losers = [name for name, text in texts.items() if name != record.hash and is_time(text)]
-    own = numbers.get(record.hash)
-    return (
-        bool(losers)
-        and own is not None
-        and own.value != math.inf
-        and all(name in numbers and numbers[name].value == math.inf for name in losers)
-    )
-
-
-def unowned(stored: Numbers) -> Changes:
-    """The changes that take back what was raised for a pin of which nothing is known any more."""
-    return {
-        token: measured(token.text)
-        for numbers in stored.values()
-        for token in numbers.values()
-        if is_raised(token.value)
-    }
-
-
-def is_time(text: str) -> bool:
-    """Whether the text of a number is a measured time: finite."""
-    return math.isfinite(float(text))
-
-
-def edited(text: CacheText, changes: Iterable[Changes]) -> bytes:
-    """The content of the file with all `changes` made."""
-    merged: Changes = {}
-    for some in changes:
-        merged.update(some)
-    return text.replace(merged)
-
-
-def _same(first: str, second: str) -> bool:
-    return first == second or float(first) == float(second)
 
 
 def pinned_choices(cache_path: Path) -> dict[tuple[str, str], str]:
@@ -185,26 +63,41 @@ class HeldCache:
         self._layout = layout
         self._texts: dict[Path, tuple[object, CacheText]] = {}
         self._tritons: set[Path] = set()
+        self.configs = HeldConfigs(layout)
+        self.tables = HeldTables(layout)
 
     def signatures(self) -> list[tuple[Path, object]]:
         """Of each file that a pin may depend on."""
         paths = [*cache_paths(self._layout), *sorted(self._tritons)]
+        paths += (*self.configs.known(), *self.tables.known())
         return [(path, exchange.signature_of(path)) for path in paths]
 
     def check(self, path: Path) -> None:
         """Raise StoreErrors if writing to this file is unsafe."""
-        safe.check_file(kernels.root_of(path, self._layout), path)
+        if best_configs.is_virtual(path):
+            return  # each is looked at before it is written
+        kernels.check(path, self._layout)
 
     def locate(
-        self, system_hash: str | None, key: TuningKey, hash: str, wait: bool = False
+        self,
+        system_hash: str | None,
+        key: TuningKey,
+        hash: str,
+        wait: bool = False,
+        table: Path | None = None,
     ) -> Path:
         """The cache file that has the choice, the last written of several; with `wait` the one
-        that shall get it. Raises PinRefused, CacheUnreadable."""
+        that shall get it; of an entry of a tuned table, that `table`. Raises PinRefused,
+        CacheUnreadable."""
         if not all(name.isprintable() for name in (key.op, key.inputs, key.precision, hash)):
             raise PinRefused(f"{brief(hash, 80)} of {brief(key.op, 40)} is no name; pin another")
-        if key.op == TRITON:
+        if is_inductors(key.op):
+            return best_configs.virtual_path(self._layout)
+        if key.op == TRITON or is_table(key.op):
             pins = read_pin_file(self._layout.pins)
             records = (*pins.pins, *pins.released)
+            if is_table(key.op):
+                return tables.locate(records, system_hash, table)
             path = kernels.locate(self._layout, records, system_hash, key)
             if hash in self.text(path).find(key.op, key.inputs).get("", {}):
                 return path
@@ -240,7 +133,9 @@ class HeldCache:
             raise PinRefused(f"{brief(hash, 80)} is no choice of this tuning; see its choices")
         raise PinRefused(
             f"{brief(key.op, 40)} {brief(key.inputs, 80)} with precision "
-            f"{brief(key.precision, 40)} is not in {self._layout.autotune}; run the model first"
+            f"{brief(key.precision, 40)} is not in {self._layout.autotune}: the program ended "
+            "before PyTorch wrote the times, or wrote none; run the model again, or "
+            "`rocm-tui tune ID`"
         )
 
     def agree(
@@ -250,6 +145,11 @@ class HeldCache:
 
         What unpinning restores is on disk before the cache file changes.
         """
+        if system == SYSTEM or is_system(system):
+            drift = functools.partial(applied_again, file) if count_drifts else None
+            if is_system(system):
+                return self.tables.agree(file, system, self.watched(file), drift)
+            return self.configs.agree(file, self.watched(file), drift)
         path = self._path_of(file, system)
         if not path.exists():
             return {}
@@ -335,9 +235,10 @@ class HeldCache:
         return [entry for entry in text.raised() if entry not in owned]
 
     def stored(self, record: Record) -> Numbers | None:
-        """The numbers of a pin's tuning; None if the file is gone. Raises CacheUnreadable."""
+        """The numbers of a pin's tuning; None if the file is gone, or has none. Raises
+        CacheUnreadable."""
         path = self.path(record)
-        if not path.exists():
+        if is_table(record.op) or not path.exists():
             return None
         return self.text(path).find(record.op, record.inputs)
 
@@ -350,6 +251,10 @@ class HeldCache:
 
     def path(self, record: Record) -> Path:
         """The file that the pin is about. Raises CacheUnreadable for one that is none."""
+        if is_inductors(record.op):
+            return best_configs.virtual_path(self._layout)
+        if is_table(record.op):
+            return Path(record.folder)
         if record.op != TRITON:
             return self._layout.autotune / record.system_hash
         path = kernels.path_of(record)
@@ -365,20 +270,3 @@ class HeldCache:
             for record in file.released
             if record.identity not in pinned and (record.pending or record.released > since)
         ]
-
-
-def drifted(file: PinFile, record: Record) -> Record:
-    """Count a drift, in the history too."""
-    record = replace(record, drifts=record.drifts + 1)
-    file.note("drift", record, default_who(), time.time())
-    file.put(record)
-    return record
-
-
-def default_who() -> str:
-    """`user@host`."""
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = str(os.getuid())
-    return f"{user}@{os.uname().nodename}"

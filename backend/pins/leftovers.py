@@ -1,4 +1,4 @@
-"""What below `rocm_tui/` of a cache dir is old and of no use any more, and its removal.
+"""What below `rocm_tui/` of a cache dir is old, or cut off, and of no use any more; its removal.
 
 Nothing of Inductor's own is touched. What the undo of a pin needs is never old, nor is a session
 that tells of a pinned tuning, nor a log whose program still lives. Lock files stay: they are empty,
@@ -17,7 +17,7 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.sessions import is_released
-from backend.errors import CacheUnreadable
+from backend.errors import Busy, CacheUnreadable
 from backend.pins.file import PinFile, read_pin_file
 from backend.pins.state import GraphSweeper
 
@@ -39,10 +39,12 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """`kept` says in a line each what was not looked through, and why."""
+    """`kept` says in a line each what was not looked through, and why; `unfinished` what waits for
+    a command to go on with it."""
 
     old: tuple[Leftover, ...]
     kept: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -62,7 +64,11 @@ def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
     old, told = _sessions(layout, pins, before, graphs)
     found = [group for name, group in graphs.items() if name not in told]
     found += _trees("trial cache", _folders(layout.graphs))
+    found += _trees("choices of a job's ranks", _folders(layout.ranks))
     found += _single("log of a failed worker", layout.home / "failed")
+    found += _groups("record of a fleet's run", _files(layout.home / "fleet"))
+    found += _trees("cache dir of a fleet's agents", _folders(layout.home / "fleet"))
+    found += _trees("folder of TunableOp's tuning", _folders(layout.home / "tunableop"))
     found += _evicted(layout, pins)
     if _tells_use(layout.home):
         found += _groups("compiled kernel", _below(layout.home / "code"))
@@ -70,7 +76,9 @@ def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
     else:
         kept.append("compiled kernels: this file system does not tell when a file was last read")
     old += [group for group in found if group.used < before]
-    return Leftovers(tuple(sorted(old, key=lambda group: group.used)), tuple(kept))
+    cut_off, unfinished = _arriving(layout)
+    old += cut_off
+    return Leftovers(tuple(sorted(old, key=lambda group: group.used)), tuple(kept), unfinished)
 
 
 def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -> bool:
@@ -78,6 +86,8 @@ def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -
     before = now - days * _DAY
     for path in leftover.files:
         safe.check_folder(layout.root, path.parent)
+    if leftover.kind == _CUT_OFF:
+        return _remove_cut_off(layout)
     if max(_used(leftover.kind, path) for path in leftover.files) >= before:
         return False
     for path in leftover.files:
@@ -86,6 +96,36 @@ def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -
         else:
             path.unlink(missing_ok=True)
     return True
+
+
+_CUT_OFF = "bundle that was not unpacked to its end"
+_UNFINISHED = (
+    "a bundle is not in its places yet, its `unbundle` was ended; the next `rocm-tui unbundle FILE "
+    "--yes`, of whatever bundle, puts the rest there first"
+)
+
+
+def _arriving(layout: Layout) -> tuple[list[Leftover], tuple[str, ...]]:
+    """What an `unbundle` left that was ended while it unpacked: of no use, however young. Or what
+    one left that was ended later."""
+    lock = safe.lock_of(layout.root, layout.arriving)
+    at_it = lock.exists() and not is_released(lock)
+    if at_it or not _is(layout.arriving, stat.S_ISDIR):
+        return [], ()
+    if layout.arrived.is_file():
+        return [], (_UNFINISHED,)
+    return [_leftover(_CUT_OFF, (layout.arriving,))], ()
+
+
+def _remove_cut_off(layout: Layout) -> bool:
+    try:
+        with safe.locked(layout.root, layout.arriving, 0.0):
+            if layout.arrived.is_file() or not _is(layout.arriving, stat.S_ISDIR):
+                return False
+            shutil.rmtree(layout.arriving)
+            return True
+    except Busy:
+        return False
 
 
 def _sessions(

@@ -11,8 +11,10 @@ from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.pin import Pin, Proof
+from backend.pins.drift import default_who
 from backend.pins.file import MAX_PIN_BYTES, Record, find, read_pin_file
-from backend.pins.held import HeldCache, default_who, learn
+from backend.pins.held import HeldCache
+from backend.pins.numbers import learn
 
 
 def keep_proof(

@@ -18,6 +18,7 @@ from backend.cache.autotune import INFINITY, Numbers
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.errors import brief
+from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import TRITON
 from backend.model.origin import any_toolchain, is_own, kind_of
 from backend.model.pin import Pin, PinState, Proof
@@ -27,8 +28,9 @@ from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted
 from backend.pins.graphs.parts import ChoiceSources
-from backend.pins.held import holding, is_held, is_time, learn
+from backend.pins.numbers import holding, is_held, is_time, learn
 from backend.pins.proof import why_stale
+from backend.tables.keys import is_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class GraphSweeper:
         since = 0
         for entry, verdict in zip(entries, self._index.verdicts(entries, wanted), strict=True):
             since += verdict != "absent" and entry.appeared > proved
-            if verdict == "unclear" or (verdict == "unknown" and entry.mtime >= record.applied):
+            unsure = verdict == "unknown" and not is_kernel(record.op)  # made with its file there
+            if verdict == "unclear" or (unsure and entry.mtime >= record.applied):
                 why = _UNREADABLE if not graphs.is_readable(entry) else _MAY
                 doubtful.setdefault(why, []).append(entry.relative)
         packages = packages_below(self._layout.root)
@@ -146,9 +149,12 @@ class GraphSweeper:
 
     def wanted(self, record: Record) -> Wanted | None:
         """The choice that graphs should call: the pinned one, of a released pin the winner. No
-        graph holds a kernel of Triton's own autotuning."""
-        if record.op == TRITON:
+        graph holds a kernel of Triton's own autotuning, or what another tuner's table names; one
+        that holds a kernel of Inductor's does not tell with which config."""
+        if record.op == TRITON or is_table(record.op):
             return None
+        if is_kernel(record.op):
+            return Wanted(record.op, record.inputs, record.hash)
         if record.released:
             ruling = winner(record)
         elif any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
@@ -298,21 +304,50 @@ def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStat
         return PinStatus(pin, "shadowed", what)
     if graphs.doubts:
         return PinStatus(pin, "unproven", "; ".join(_line(doubt) for doubt in graphs.doubts))
-    if record.op == TRITON and record.proof is None:
+    if record.op == TRITON:
+        return _launched(record)
+    return PinStatus(pin, "active")
+
+
+def state_of_kernel(record: Record, files: int, differing: int, graphs: Judged) -> PinStatus:
+    """The state of a pin of a kernel that Inductor launches: so many best configs are about it, of
+    which `differing` do not name the pinned config."""
+    if differing:
+        what = f"{counted(differing, 'file was', 'files were')} written over ours by a program"
+        status = PinStatus(record.pin, "drifted", f"{what} that tuned the kernel again")
+    elif graphs.stale:
+        what = f"{counted(len(graphs.stale), 'compiled graph')} made before it was pinned"
+        status = PinStatus(record.pin, "drifted", what)
+    elif not files:
+        status = PinStatus(record.pin, "unproven", NO_FILE)
+    else:
+        status = _launched(record)
+    return replace(status, proof=record.proof, stale=why_stale(record, graphs.since))
+
+
+def _launched(record: Record) -> PinStatus:
+    """Of a Triton kernel: what its own program was seen to launch."""
+    pin = record.pin
+    if record.proof is None and record.drifts and record.op != TRITON:
+        return PinStatus(pin, "unproven", TUNED_OVER.format(counted(record.drifts, "time")))
+    if record.proof is None:
         return PinStatus(pin, "unproven", UNSEEN)
-    if record.op == TRITON and record.proof and not record.proof.ok:
+    if not record.proof.ok:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.proof.when))
         return PinStatus(
             pin, "unproven", f"its program launched another config on {when}{_AGAIN_BY}"
         )
-    if record.op == TRITON and (why := why_stale(record, 0)):
+    if why := why_stale(record, 0):
         return PinStatus(pin, "unproven", f"{why}; `rocm-tui verify -- CMD`")
     return PinStatus(pin, "active")
 
 
 _AGAIN_BY = "; `rocm-tui verify -- CMD` looks again"
-UNSEEN = "no program was seen to take it yet; `rocm-tui verify -- CMD` runs one and looks"
+UNSEEN = "no program was seen to take it; `rocm-tui verify -- CMD` runs one"
 """Of a pin of a Triton kernel, which only its own program can call."""
+NO_FILE = "it holds under `rocm-tui run`; no file tells stock PyTorch of it"
+TUNED_OVER = "a program of stock PyTorch tuned over it ({}); it holds under `rocm-tui run`"
+"""Of one of Inductor's own."""
 
 
 def _compiled_anew(hash: str, names: Iterable[str]) -> bool:

@@ -10,41 +10,37 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backend.cache.autotune import INFINITY, is_raised
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import is_inductors
 from backend.model.pin import Pin
-from backend.model.problem import TuningKey, device_of
+from backend.model.problem import TuningKey
+from backend.pins.drift import default_who, drifted
 from backend.pins.file import (
+    MAX_BYTES,
     MAX_PIN_BYTES,
+    Group,
     HistoryEntry,
     PinFile,
     Record,
     find,
-    forget,
     put_back,
     read_pin_file,
 )
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry
-from backend.pins.held import (
-    HeldCache,
-    came_back,
-    default_who,
-    drifted,
-    holding,
-    is_time,
-    learn,
-    releasing,
-)
+from backend.pins.held import HeldCache
 from backend.pins.kernels import system_of
+from backend.pins.making import Change, Making, Want, pinned, record_of, released
+from backend.pins.numbers import came_back, holding, is_time, learn, releasing
 from backend.pins.state import (
     GRAPHS_APPEARED,
     GraphSweeper,
@@ -52,7 +48,12 @@ from backend.pins.state import (
     PinReport,
     PinStatus,
     state_of,
+    state_of_kernel,
 )
+from backend.tables.keys import is_table
+
+if TYPE_CHECKING:  # few pins are of its entries
+    from backend.tables.model import Table
 
 
 class PinStore:
@@ -63,6 +64,10 @@ class PinStore:
         self._cache = HeldCache(layout)
         self._graphs = GraphSweeper(layout)
         self._settled: tuple[object, list[PinStatus]] | None = None
+
+    def remember(self, table: Table) -> None:
+        """A tuned table as it was just read, which is compared before it is parsed again."""
+        self._cache.tables.remember(table)
 
     def pins(self) -> tuple[Pin, ...]:
         """The pins, oldest first."""
@@ -90,29 +95,35 @@ class PinStore:
         hash: str,
         config: Mapping[str, str] | None = None,
         wait: bool = False,
+        table: Path | None = None,
     ) -> PinPlan:
         """What `pin` would change. Raises PinRefused for a failed or unknown choice or tuning.
 
         Without `system_hash` it is the cache file written last of those that have the choice.
-        With it, and `wait`, a choice that is not there yet is no reason to refuse.
+        With it, and `wait`, a choice that is not there yet is no reason to refuse. `table` is the
+        file of an entry of a tuned table, whose values `config` has.
         """
-        path = self._cache.locate(system_hash, key, hash, wait)
+        path = self._cache.locate(system_hash, key, hash, wait, table)
         file = read_pin_file(self.layout.pins)
-        old = find(file.pins, system_of(path), key)
-        record = self._record(path, key, hash, file, config=dict(config or {}))
+        old = find(file.pins, system_of(path, key.op), key)
+        record = record_of(self._cache, path, key, hash, file, dict(config or {}))
         stored = self._cache.stored(record) or {}
-        changes = holding(record, stored)
+        record = learn(record, stored)  # another process may have written since
+        raised = sum(is_raised(float(text)) for text in holding(record, stored).values())
+        ours = is_inductors(key.op) or is_table(key.op)
+        if is_table(key.op):
+            raised = self._cache.tables.changes(record)
         return PinPlan(
             key=key,
             hash=hash,
             system_hash=record.system_hash,
             path=path,
-            numbers=sum(is_raised(float(text)) for text in changes.values()),
+            numbers=len(self._cache.configs.differing(record)) if is_inductors(key.op) else raised,
             precisions=tuple(p for p in stored if is_time(record.tokens[p].get(hash, INFINITY))),
             graphs=tuple(self._graphs.stale(record, self._graphs.live())),
             timings=record.timings,
             replaces=old.pin if old else None,
-            waits=not any(hash in numbers for numbers in stored.values()),
+            waits=not (ours or any(hash in numbers for numbers in stored.values())),
         )
 
     def pin(
@@ -126,38 +137,19 @@ class PinStore:
         config: Mapping[str, str] | None = None,
         wait: bool = False,
         undoes: float = 0.0,
+        table: Path | None = None,
+        group: Group | None = None,
     ) -> PinReport:
         """Let `hash` be the choice of (op, inputs) in every precision, for every later reader.
 
         `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
-        `wait` is as in `plan`: such a pin counts once the choice was tuned. `undoes`: see `undo`.
+        `wait` is as in `plan`: such a pin counts once the choice was tuned; `table` too. `undoes`:
+        see `undo`; `group`: the command that pins this among others.
         Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was recorded.
         """
-        path = self._cache.locate(system_hash, key, hash, wait)
-        self._cache.check(path)
-        graphs.check_writable(self.layout)
-        system = system_of(path)
-        with self._transaction() as file:
-            old = find(file.pins, system, key)
-            record = self._record(path, key, hash, file, dict(config or {}))
-            record = replace(record, label=label or hash, note=note, who=who or default_who())
-            forget(file.released, record)
-            file.put(record)
-            what = "repin" if old else "pin"
-            entry = file.note(what, record, record.who, record.when, note, undoes)
-            file.save(MAX_PIN_BYTES)
-            try:
-                numbers = self._cache.agree(file, system, count_drifts=False)
-            except StoreError:
-                file.take_back(entry)
-                self._give_up(file, record, old)
-                raise
-            record = find(file.pins, system, key) or record
-            moved, restored = self._graphs.sweep(record)
-            status = self._status(record)
-            return PinReport(
-                record.pin, path, numbers.get(record.identity, 0), moved, restored, status
-            )
+        want = Want(system_hash, key, hash, label, note, dict(config or {}), wait, table)
+        made = Making(who or default_who(), group, undoes)
+        return self.change(lambda file, cache: [pinned(file, cache, want, made)])[0]
 
     def unpin(
         self,
@@ -165,13 +157,15 @@ class PinStore:
         system_hash: str | None = None,
         who: str | None = None,
         undoes: float = 0.0,
+        group: Group | None = None,
     ) -> PinReport:
         """Take a pin back: its numbers and graphs. Raises PinRefused if there is none."""
-        with self._transaction() as file:
-            records = [*file.pins, *(record for record in file.released if record.pending)]
+        made = Making(who or default_who(), group, undoes)
+
+        def release(file: PinFile, cache: HeldCache) -> list[Change]:
             chosen = [
                 record
-                for record in records
+                for record in _to_release(file)
                 if (record.op, record.inputs) == (key.op, key.inputs)
                 and system_hash in (None, record.system_hash)
             ]
@@ -179,14 +173,72 @@ class PinStore:
                 raise PinRefused(
                     f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned; see the pins"
                 )
-            who = who or default_who()
-            reports = [self._release(file, record, who, undoes) for record in chosen]
-            return reports[0]
+            return [released(file, cache, record, made) for record in chosen]
 
-    def unpin_all(self, who: str | None = None) -> list[PinReport]:
-        """Take every pin back."""
+        return self.change(release)[0]
+
+    def unpin_all(self, who: str | None = None, group: Group | None = None) -> list[PinReport]:
+        """Take every pin back, those too of which that was cut short; of these the ones that still
+        had changed something are told."""
+        if not _to_release(read_pin_file(self.layout.pins)):
+            return []
+        made, held = Making(who or default_who(), group), 0
+
+        def release(file: PinFile, cache: HeldCache) -> list[Change]:
+            nonlocal held
+            held = len(file.pins)
+            return [released(file, cache, each, made) for each in _to_release(file)]
+
+        reports = self.change(release)
+        return [report for at, report in enumerate(reports) if at < held or report.numbers]
+
+    def change(self, make: Callable[[PinFile, HeldCache], Sequence[Change]]) -> list[PinReport]:
+        """Pin and release what `make` says, in one transaction: all of it or, where a cache file
+        cannot be changed, nothing. Raises StoreErrors."""
         with self._transaction() as file:
-            return [self._release(file, r, who or default_who()) for r in list(file.pins)]
+            changes = make(file, self._cache)
+            for change in changes:
+                path = self._cache.path(change.record)
+                if change.new or path.exists():
+                    self._cache.check(path)
+            graphs.check_writable(self.layout)
+            file.save(MAX_PIN_BYTES if any(change.new for change in changes) else MAX_BYTES)
+            counts: dict[tuple[str, str, str], int] = {}
+            done: list[str] = []
+            try:
+                for system in dict.fromkeys(change.record.system_hash for change in changes):
+                    counts |= self._cache.agree(file, system, count_drifts=False)
+                    done.append(system)
+            except StoreError:
+                for change in reversed(changes):
+                    change.take_back(file)
+                with contextlib.suppress(StoreError):
+                    file.save()
+                for system in done:  # a later file could not be changed
+                    with contextlib.suppress(StoreError):
+                        self._cache.agree(file, system, count_drifts=False)
+                raise
+            reports = [self._finish(file, each, counts) for each in changes]
+            if not all(change.new for change in changes):
+                file.save()
+                for other in file.pins:  # what came back may be stale for another pin
+                    self._graphs.sweep(other)
+            return reports
+
+    def _finish(
+        self, file: PinFile, change: Change, counts: Mapping[tuple[str, str, str], int]
+    ) -> PinReport:
+        """The compiled graphs, once the cache file agrees."""
+        record = change.record
+        if change.new:
+            record = next((r for r in file.pins if r.identity == record.identity), record)
+        moved, restored = self._graphs.sweep(record)
+        path, numbers = self._cache.path(record), counts.get(record.identity, 0)
+        if change.new:
+            return PinReport(record.pin, path, numbers, moved, restored, self._status(record))
+        unfinished = bool(releasing(record, self._cache.stored(record) or {}))
+        put_back(file.released, replace(record, pending=unfinished))
+        return PinReport(record.pin, path, numbers, moved, restored)
 
     def annotate(self, key: TuningKey, system_hash: str, note: str, who: str | None = None) -> Pin:
         """Give a pin another note, and no more. Raises PinRefused if there is none."""
@@ -285,9 +337,15 @@ class PinStore:
             with contextlib.suppress(CacheUnreadable):
                 if came_back(record, self._cache.stored(record) or {}):
                     return True
+                if is_table(record.op) and self._cache.tables.came_back(record):
+                    return True
         live = self._graphs.live()
         for record in file.pins:
             with contextlib.suppress(CacheUnreadable):
+                if is_inductors(record.op) and self._cache.configs.differing(record):
+                    return True
+                if is_table(record.op) and self._cache.tables.differs(record):
+                    return True
                 stored = self._cache.stored(record) or {}
                 learned = learn(record, stored)
                 if learned is not record or holding(learned, stored):
@@ -296,90 +354,18 @@ class PinStore:
                 return True
         return False
 
-    def _give_up(self, file: PinFile, record: Record, old: Record | None) -> None:
-        """The cache file could not be changed: what was wanted before is wanted again."""
-        forget(file.pins, record)
-        if old is not None:
-            file.put(old)
-        else:
-            file.released.append(replace(record, pending=True, released=time.time()))
-        with contextlib.suppress(StoreError):
-            file.save()
-
-    def _release(self, file: PinFile, record: Record, who: str, undoes: float = 0.0) -> PinReport:
-        path = self._cache.path(record)
-        if path.exists():
-            self._cache.check(path)
-        graphs.check_writable(self.layout)
-        now = time.time()
-        entry = None
-        if not record.pending:
-            record = learn(record, self._cache.stored(record) or {})
-            record = replace(record, pending=True, released=now)
-            forget(file.pins, record)
-            forget(file.released, record)
-            file.released.append(record)
-            entry = file.note("unpin", record, who, now, undoes=undoes)
-            file.save()
-        try:
-            numbers = self._cache.agree(file, record.system_hash, count_drifts=False)
-        except StoreError:
-            if entry is None:  # still half done, as it was
-                raise
-            forget(file.released, record)
-            file.put(replace(record, pending=False, released=0.0))
-            file.take_back(entry)
-            with contextlib.suppress(StoreError):
-                file.save()
-            raise
-        moved, restored = self._graphs.sweep(record)
-        unfinished = bool(releasing(record, self._cache.stored(record) or {}))
-        put_back(file.released, replace(record, pending=unfinished))
-        file.save()
-        for other in file.pins:  # what came back may be stale for another pin
-            self._graphs.sweep(other)
-        return PinReport(record.pin, path, numbers.get(record.identity, 0), moved, restored)
-
     def _status(self, record: Record, live: list[GraphEntry] | None = None) -> PinStatus:
+        judged = self._graphs.judged(record, self._graphs.live() if live is None else live)
         try:
-            stored = self._cache.stored(record)
+            if is_inductors(record.op):
+                held = self._cache.configs
+                many, differing = len(held.paths(record)), len(held.differing(record))
+                return state_of_kernel(record, many, differing, judged)
+            if is_table(record.op):
+                return PinStatus(record.pin, *self._cache.tables.state(record))
+            return state_of(record, self._cache.stored(record), judged)
         except CacheUnreadable as error:
             return PinStatus(record.pin, "drifted", str(error))
-        judged = self._graphs.judged(record, self._graphs.live() if live is None else live)
-        return state_of(record, stored, judged)
-
-    def _record(
-        self, path: Path, key: TuningKey, hash: str, file: PinFile, config: dict[str, str]
-    ) -> Record:
-        """The record of a new pin; one that it replaces lends it the measured times, and so does
-        one whose numbers an old copy of the cache brought back after it was taken back."""
-        now, system = time.time(), system_of(path)
-        lender = old = find(file.pins, system, key)
-        released = find(file.released, system, key)
-        if old is None and released and came_back(released, self._cache.stored(released) or {}):
-            lender = released
-        record = Record(
-            op=key.op,
-            inputs=key.inputs,
-            precision=key.precision,
-            hash=hash,
-            label=hash,
-            system_hash=system,
-            folder=str(path.parent.parent) if key.op == TRITON else "",
-            tokens=lender.tokens if lender else {},
-            config=config,
-            device=device_of(key.inputs),
-            when=now,
-            applied=now,
-            made=first.made if (first := old or released) else now,
-            drifts=old.drifts if old and old.hash == hash else 0,
-            unknown=old.unknown if old else {},
-        )
-        record = learn(record, self._cache.stored(record) or {})
-        texts = record.tokens.get(key.precision, {})
-        if hash in texts and not is_time(texts[hash]):
-            raise PinRefused(f"{brief(hash, 80)} failed when it was tuned; pin one with a time")
-        return record
 
     def _fingerprint(self) -> object:
         """Changes when anything that a pin depends on changes."""
@@ -397,3 +383,8 @@ class PinStore:
         with safe.locked(self.layout.root, self.layout.pins):
             yield read_pin_file(self.layout.pins)
         self._settled = None
+
+
+def _to_release(file: PinFile) -> list[Record]:
+    """The pins, and those whose release is not finished."""
+    return [*file.pins, *(record for record in file.released if record.pending)]

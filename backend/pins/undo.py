@@ -1,18 +1,21 @@
 """Undo: what a person pinned or took back last, step by step, as the history in `pins.json` tells.
 
-A step back is a pin or an unpin like any other; its history entry says what it undid, so that the
-next step goes on behind that. Nothing is undone twice, and an undo is not undone.
+A step back is a pin or an unpin like any other, or several: what one command did to many pins is
+taken back as one, all of it or nothing. Each history entry says what it undid, so that the next
+step goes on behind that. Nothing is undone twice, and an undo is not undone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.disk.layout import Layout
 from backend.errors import PinRefused
-from backend.pins.file import HistoryEntry, PinFile, Record, read_pin_file
-from backend.pins.held import default_who
+from backend.pins.drift import default_who
+from backend.pins.file import Group, HistoryEntry, PinFile, Record, find, read_pin_file
+from backend.pins.held import HeldCache
+from backend.pins.making import Change, Making, Want, pinned, released
 from backend.pins.state import PinReport
 from backend.pins.store import PinStore
 
@@ -29,77 +32,141 @@ class UndoStep:
     again: HistoryEntry | None = None
 
 
-def next_undo(layout: Layout, who: str | None = None) -> UndoStep | None:
-    """The latest pin or unpin of this person (of `user@host` the user) that is still in force and
-    was not undone; None if there is none. Raises StoreError."""
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """One step, or all those of a `group`, the latest first; `left` more of it are not in force any
+    more, as others were pinned in their place, and stay as they are."""
+
+    steps: tuple[UndoStep, ...]
+    group: Group | None = None
+    left: int = 0
+
+    @property
+    def entry(self) -> HistoryEntry:
+        """The latest of what will be undone."""
+        return self.steps[0].entry
+
+
+def next_undo(layout: Layout, who: str | None = None) -> Undo | None:
+    """The latest pins or unpins of this person (of `user@host` the user) that are still in force
+    and were not undone; None if there are none. Raises StoreError."""
     return _next(read_pin_file(layout.pins), who or default_who())
 
 
-def undo(layout: Layout, step: UndoStep, who: str | None = None) -> PinReport:
-    """Take one step back. Raises StoreErrors; PinRefused, too, where others have changed the pins
-    since `step` was found."""
-    store, entry, again = PinStore(layout), step.entry, step.again
-    if next_undo(layout, who) != step:
+def undo(layout: Layout, wanted: Undo, who: str | None = None) -> list[PinReport]:
+    """Take it back, all of it or nothing. Raises StoreErrors; PinRefused, too, where the pins have
+    changed since `wanted` was found."""
+    who = who or default_who()
+
+    def back(file: PinFile, cache: HeldCache) -> list[Change]:
+        if _next(file, who) != wanted:
+            raise PinRefused("the pins were changed since; nothing was undone")
+        return [_back(file, cache, step, who, wanted.group) for step in wanted.steps]
+
+    return PinStore(layout).change(back)
+
+
+def _back(file: PinFile, cache: HeldCache, step: UndoStep, who: str, group: Group | None) -> Change:
+    entry, again = step.entry, step.again
+    made = Making(who, group, entry.when)
+    if again is not None:
+        want = Want(
+            step.system_hash,
+            again.key,
+            again.hash,
+            again.label,
+            again.note,
+            again.config,
+            wait=True,
+        )
+        return pinned(file, cache, want, made)
+    record = find(file.pins, step.system_hash, entry.key)
+    if record is None:
         raise PinRefused("the pins were changed since; nothing was undone")
-    if again is None:
-        return store.unpin(entry.key, step.system_hash, who, undoes=entry.when)
-    return store.pin(
-        step.system_hash,
-        again.key,
-        again.hash,
-        label=again.label,
-        note=again.note,
-        who=who,
-        config=again.config,
-        wait=True,
-        undoes=entry.when,
-    )
+    return released(file, cache, record, made)
 
 
-def _next(file: PinFile, who: str) -> UndoStep | None:
-    undone = {entry.undoes for entry in file.history if entry.undoes}
-    for at in range(len(file.history) - 1, -1, -1):
-        entry = file.history[at]
-        ours = _user(entry.who) == _user(who)
-        if ours and entry.what in _DONE and not entry.undoes and entry.when not in undone:
-            step = _step(file, entry, file.history[:at])
-            if step is not None:
-                return step
+def _next(file: PinFile, who: str) -> Undo | None:
+    undone = {(entry.undoes, entry.op, entry.inputs) for entry in file.history if entry.undoes}
+    ours = [
+        at
+        for at, entry in enumerate(file.history)
+        if _user(entry.who) == _user(who)
+        and entry.what in _DONE
+        and not entry.undoes
+        and (entry.when, entry.op, entry.inputs) not in undone
+    ]
+    past = _Past(file)
+    for at in reversed(ours):
+        step = past.step(at)
+        group = file.history[at].group
+        if step is not None and group is None:
+            return Undo((step,))
+        if step is not None and group is not None:
+            members = [other for other in ours if _same(file.history[other].group, group)]
+            found = [step for other in reversed(members) if (step := past.step(other))]
+            steps = {(each.system_hash, each.entry.op, each.entry.inputs): each for each in found}
+            return Undo(tuple(steps.values()), group, len(members) - len(steps))
     return None
 
 
-def _step(file: PinFile, entry: HistoryEntry, before: Sequence[HistoryEntry]) -> UndoStep | None:
-    """What undoing `entry` takes; None where it is not in force any more."""
-    held = _of(file.pins, entry)
-    if entry.what == "unpin":
-        released = _of(file.released, entry)
-        system = entry.system_hash or (released.system_hash if released else "")
-        if held is not None or not system:
+class _Past:
+    """What was pinned in the place of which an entry tells, and what is now."""
+
+    def __init__(self, file: PinFile) -> None:
+        self._file = file
+        self._pins = _by_place(file.pins)
+        self._released = _by_place(file.released)
+        self._made: dict[tuple[str, str], list[int]] = {}
+        for at, entry in enumerate(file.history):
+            if entry.what in ("pin", "repin"):
+                self._made.setdefault((entry.op, entry.inputs), []).append(at)
+
+    def step(self, at: int) -> UndoStep | None:
+        """What undoing that entry takes; None where it is not in force any more."""
+        entry = self._file.history[at]
+        held = _of(self._pins, entry)
+        if entry.what == "unpin":
+            released = _of(self._released, entry)
+            system = entry.system_hash or (released.system_hash if released else "")
+            if held is not None or not system:
+                return None
+            made = self._former(at) or entry
+            return UndoStep(entry, system, made if made.hash == entry.hash else entry)
+        if held is None or held.hash != entry.hash:
             return None
-        made = next((e for e in reversed(before) if _pinned(e, entry)), entry)
-        return UndoStep(entry, system, made if made.hash == entry.hash else entry)
-    if held is None or held.hash != entry.hash:
+        if entry.what == "pin":
+            return UndoStep(entry, held.system_hash)
+        return UndoStep(entry, held.system_hash, self._former(at))
+
+    def _former(self, at: int) -> HistoryEntry | None:
+        """The pin before, of another command."""
+        entry = self._file.history[at]
+        for before in reversed(self._made.get((entry.op, entry.inputs), [])):
+            other = self._file.history[before]
+            systems = {entry.system_hash, other.system_hash} - {""}
+            if before < at and len(systems) < 2 and not _same(other.group, entry.group):
+                return other
         return None
-    if entry.what == "pin":
-        return UndoStep(entry, held.system_hash)
-    former = next((other for other in reversed(before) if _pinned(other, entry)), None)
-    return UndoStep(entry, held.system_hash, former)
 
 
-def _pinned(other: HistoryEntry, entry: HistoryEntry) -> bool:
-    """Whether `other` made a pin in the place of which `entry` tells."""
-    same = (other.op, other.inputs) == (entry.op, entry.inputs)
-    file = "" in (other.system_hash, entry.system_hash) or other.system_hash == entry.system_hash
-    return same and file and other.what in ("pin", "repin")
-
-
-def _of(records: Sequence[Record], entry: HistoryEntry) -> Record | None:
-    """The record in the place of which an entry tells; older entries do not tell the file."""
+def _by_place(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    found: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        same = (record.op, record.inputs) == (entry.op, entry.inputs)
-        if same and entry.system_hash in ("", record.system_hash):
+        found.setdefault((record.op, record.inputs), []).append(record)
+    return found
+
+
+def _of(records: Mapping[tuple[str, str], Sequence[Record]], entry: HistoryEntry) -> Record | None:
+    """The record in the place of which an entry tells; older entries do not tell the file."""
+    for record in records.get((entry.op, entry.inputs), ()):
+        if entry.system_hash in ("", record.system_hash):
             return record
     return None
+
+
+def _same(one: Group | None, other: Group | None) -> bool:
+    return one is not None and other is not None and one.id == other.id
 
 
 def _user(who: str) -> str:

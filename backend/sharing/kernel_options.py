@@ -94,11 +94,6 @@ class Calls:
     notes: tuple[Remark, ...]
 
 
-def is_flex(op: str) -> bool:
-    """Whether it is flex attention, FLASH included."""
-    return op.startswith("flex_") and "gemm" not in op
-
-
 def operands(inputs: str) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
     """Shapes and dtypes of query, key and value; nothing of an inputs key that is none."""
     try:

@@ -8,15 +8,21 @@ kind of device refuses, where no hash of the one is ever a good kernel for the o
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from backend.cache.best_config import KernelFiles
 from backend.counted import counted
 from backend.errors import PinRefused
+from backend.model.inductor_kernel import is_inductors
 from backend.model.kernel import TRITON
+from backend.pins.file import Group
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, SharedPin
+from backend.tables.keys import is_table
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(?:\.post\d+)?(?:[+-].*)?$")
 
@@ -146,34 +152,40 @@ Action = Literal["pin", "wait", "replace", "same", "left out", "refused"]
 @dataclass(frozen=True, slots=True)
 class Step:
     """What an import does with one pin. `numbers` of the cache file are raised, and so many
-    compiled `graphs` are moved aside."""
+    compiled `graphs` are moved aside; that of an entry of a tuned table goes into `table`."""
 
     pin: SharedPin
     action: Action
     detail: str
     numbers: int = 0
     graphs: int = 0
+    table: Path | None = None
 
     @property
     def changes(self) -> bool:
         return self.action in ("pin", "wait", "replace")
 
 
-def steps_of(pins: Sequence[SharedPin], here: Machine, store: PinStore) -> list[Step]:
-    """A step for each of `pins`, in their order. Raises CacheUnreadable.
+def steps_of(
+    pins: Sequence[SharedPin], here: Machine, store: PinStore, tables: Sequence[Path] = ()
+) -> list[Step]:
+    """A step for each of `pins`, in their order; those of entries go into the first of `tables`
+    that has the entry, for the same device. Raises CacheUnreadable.
 
     Of two pins of one (op, inputs) that of this machine's own system is taken, else the latest.
     """
     ranked = sorted(pins, key=lambda pin: (pin.machine.system_hash == here.system_hash, pin.when))
     chosen = {(pin.op, pin.inputs): pin for pin in ranked}
-    steps = []
+    steps, files = [], KernelFiles(store.layout.root)
     for pin in pins:
-        if refused(differences(pin.machine, here)):
+        if is_table(pin.op):
+            steps.append(_row_step(pin, store, tables))
+        elif refused(differences(pin.machine, here)):
             steps.append(Step(pin, "refused", "it comes from another kind of machine"))
         elif chosen[pin.op, pin.inputs] is not pin:
             steps.append(Step(pin, "left out", "the file has another pin of the same inputs"))
         else:
-            steps.append(_step(pin, here, store))
+            steps.append(_step(pin, here, store, files))
     return steps
 
 
@@ -183,7 +195,62 @@ def system_for(pin: SharedPin, here: Machine) -> str | None:
     return pin.machine.system_hash if pin.op == TRITON else here.system_hash
 
 
-def _step(pin: SharedPin, here: Machine, store: PinStore) -> Step:
+def take_in(
+    store: PinStore,
+    pin: SharedPin,
+    system_hash: str | None,
+    group: Group,
+    table: Path | None = None,
+) -> None:
+    """Pin here what was pinned there, and say so in its note; `group` is undone as one. Raises
+    StoreErrors."""
+    store.pin(
+        system_hash,
+        pin.key,
+        pin.hash,
+        label=pin.label,
+        note=_note(pin),
+        config=pin.config,
+        wait=True,
+        table=table,
+        group=group,
+    )
+
+
+def _note(pin: SharedPin) -> str:
+    """Where it comes from, and what it said there."""
+    day = time.strftime("%Y-%m-%d", time.localtime(pin.when))
+    origin = f"imported from {pin.machine.host or 'another host'}, pinned {day} by {pin.who or '?'}"
+    return f"{pin.note} ({origin})" if pin.note else origin
+
+
+_OTHER_LIST = (
+    "; there it was chosen from another list of configs, and stock PyTorch before 2.13 tunes over "
+    "one that its own list lacks"
+)
+
+
+def _row_step(pin: SharedPin, store: PinStore, tables: Sequence[Path]) -> Step:
+    """The entry's key has the device that it is for, so a table of another one does not have it."""
+    why = "it is an entry of another tuner's table; name that of this machine with --table"
+    for table in tables:
+        try:
+            plan = store.plan(None, pin.key, pin.hash, pin.config, table=table)
+        except PinRefused as error:
+            why = str(error)
+            continue
+        old = plan.replaces
+        if old is not None and old.hash == pin.hash:
+            return Step(pin, "same", f"is pinned in {table} already", table=table)
+        detail = f"{counted(plan.numbers, 'row')} of {table} written"
+        if old is None:
+            return Step(pin, "pin", detail, plan.numbers, table=table)
+        detail = f"instead of {old.label or old.hash}, pinned by {old.who}; {detail}"
+        return Step(pin, "replace", detail, plan.numbers, table=table)
+    return Step(pin, "refused", why)
+
+
+def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) -> Step:
     try:
         plan = store.plan(system_for(pin, here), pin.key, pin.hash, pin.config, wait=True)
     except PinRefused as error:
@@ -191,9 +258,13 @@ def _step(pin: SharedPin, here: Machine, store: PinStore) -> Step:
     old, graphs = plan.replaces, len(plan.graphs)
     if old is not None and old.hash == pin.hash:
         return Step(pin, "same", "is pinned here already")
-    numbers = counted(plan.numbers, "number")
+    numbers = f"{counted(plan.numbers, 'number')} raised out of reach"
+    if is_inductors(pin.op):
+        numbers = f"{counted(plan.numbers, 'best config')} written"
     aside = counted(graphs, "compiled graph moves", "compiled graphs move")
-    detail = f"{numbers} raised out of reach, {aside} aside"
+    detail = f"{numbers}, {aside} aside"
+    if pin.lists and not set(files.lists(pin.op, pin.inputs)) <= set(pin.lists):
+        detail += _OTHER_LIST
     if plan.waits:
         detail = "its choice was not tuned here; it counts once it was"
     if old is None:

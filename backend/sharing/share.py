@@ -175,7 +175,8 @@ def _text(value: object) -> str | None:
 class SharedPin:
     """A pin on its way. `timings` are milliseconds by precision and choice hash, `inf` where a
     choice failed, as they were on `machine` before the pin. `config` is the choice's (`BLOCK_M`,
-    ...), as text, where it is known."""
+    ...), as text, where it is known. `lists` are digests of the lists of configs that a kernel of
+    Inductor was offered there, where its files told."""
 
     op: str
     inputs: str
@@ -189,6 +190,7 @@ class SharedPin:
     who: str = ""
     when: float = 0.0
     note: str = ""
+    lists: tuple[str, ...] = ()
 
     @property
     def key(self) -> TuningKey:
@@ -257,6 +259,7 @@ class _Row:
     config: Annotated[dict[str, Text], is_named, _is_config]
     timings: Annotated[dict[str, Annotated[dict[str, Any], _are_times]], is_named]
     machine: Whole
+    lists: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +272,10 @@ class _Document:
     when: Moment
 
 
-_SAME = ("op", "inputs", "precision", "hash", "label", "device", "who", "when", "note", "config")
+_SAME = (
+    *("op", "inputs", "precision", "hash", "label"),
+    *("device", "who", "when", "note", "config", "lists"),
+)
 """Fields of a pin that its row has as they are."""
 
 

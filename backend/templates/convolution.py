@@ -15,7 +15,7 @@ from typing import Literal
 
 import sympy
 
-from backend.model.convolution import Options
+from backend.model.convolution import Options, numbers
 from backend.templates.config import DirectConfig, GemmConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.problem import (
@@ -131,7 +131,7 @@ def convolution_problem(
     for other than two spatial dimensions, for weights whose filters are no lines, and for results
     that are no matrices.
     """
-    given = dict(options)
+    given = numbers(options)
     for name in ("transposed", "output_padding"):
         if any(given.get(name, (0,))):
             raise UnsupportedProblemError(f"a convolution with {name}")

@@ -5,8 +5,9 @@ count. Nothing is compiled or measured here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from backend.templates.config import DirectConfig
 from backend.templates.convolution import ConvProblem, Window
@@ -21,6 +22,11 @@ _FEW = 32
 """Channels and filters of a group up to which a tile of the product would be empty mostly."""
 _FMA_CHANNELS = 8
 """Channels of a group up to which plain FMA keeps up with the memory beside a matrix unit."""
+
+_NEAR = 2.0
+"""How much longer than the best one a kind may take by the count, and still be among the first."""
+_FMA = 50
+"""Products a clock of a unit of the device, beside what a thread reads for them."""
 
 
 def takes_direct(problem: GemmProblem) -> bool:
@@ -46,16 +52,41 @@ def direct_configs(
     if not takes_direct(problem):
         return ()
     device = device_of(target, compute_units)
-    found = [
-        config
-        for config in dict.fromkeys(_candidates(problem, device))
-        if direct_defect(config, problem) is None and device_defect(config, problem, device) is None
-    ]
-    found.sort(key=lambda config: _cost(config, problem, sizes, device))
-    return tuple(_by_turns(found)[:budget])
+    kinds: dict[tuple[str, bool], list[_Plan]] = {}
+    for plan in sorted(_plans(problem, sizes, device), key=lambda plan: plan.cost):
+        kinds.setdefault((plan.block.unit, plan.tiles > 1), []).append(plan)
+    least = min((plans[0].cost for plans in kinds.values()), default=0.0)
+    near = [kind for kind, plans in kinds.items() if plans[0].cost <= _NEAR * least]
+    far = [plan for kind, plans in kinds.items() if kind not in near for plan in plans]
+    near.sort(key=lambda kind: kind[1])
+    # Those that come near take turns: which of them is faster only a run tells.
+    turns = itertools.zip_longest(*(_legal(kinds[kind], problem, device) for kind in near))
+    found = (config for turn in turns for config in turn if config is not None)
+    return tuple(itertools.islice(itertools.chain(found, _legal(far, problem, device)), budget))
 
 
-def _candidates(problem: GemmProblem, device: DeviceLimits) -> Iterator[DirectConfig]:
+def _legal(
+    plans: Iterable[_Plan], problem: GemmProblem, device: DeviceLimits
+) -> Iterator[DirectConfig]:
+    """In their order. The rules are dearer than the count, so few are looked at."""
+    for plan in plans:
+        config = _config(plan, problem)
+        if not (direct_defect(config, problem) or device_defect(config, problem, device)):
+            yield config
+
+
+class _Plan(NamedTuple):
+    """A config without its accesses, and its relative time."""
+
+    cost: float
+    block: DirectConfig
+    waves: int
+    each: int
+    run: int
+    tiles: int
+
+
+def _plans(problem: GemmProblem, sizes: Sizes, device: DeviceLimits) -> Iterator[_Plan]:
     window = _window(problem)
     # Only NVIDIA's copies run beside what multiplies.
     streams = device.target.kind == "cuda"
@@ -66,7 +97,8 @@ def _candidates(problem: GemmProblem, device: DeviceLimits) -> Iterator[DirectCo
     for unit in units:
         for tile_h, tile_w in _tiles(window, device):
             for cols in (16, 32, 64, 128):
-                yield from _of_tile(problem, unit, tile_h, tile_w, cols, streams)
+                block = DirectConfig(tile_h, tile_w, cols, 1, 1, 1, unit)
+                yield from _of_block(block, problem, sizes, device, streams)
 
 
 def _unit(target: Target, dtype: str) -> UnitName | None:
@@ -96,43 +128,57 @@ def _tiles(window: Window, device: DeviceLimits) -> Iterator[tuple[int, int]]:
                 yield tile_h, tile_w
 
 
-def _of_tile(
-    problem: GemmProblem, unit: UnitName, tile_h: int, tile_w: int, cols: int, streams: bool
-) -> Iterator[DirectConfig]:
-    form, window, item = canonical(problem), _window(problem), problem.a.item_bytes
-    places = tile_h * tile_w
-    plans: list[tuple[int, int, int]]  # waves, each, run
-    if unit == "fma":
-        runs = [run for run in (8, 4, 2, 1) if _divides(run, window.filters)]
-        plans = [
-            (waves, each, run)
-            for run in [run for run in runs if run * item <= VECTOR_BYTES][:2]
-            for each in (4, 7, 8)
-            for waves in (4, 8)
-            if tile_w % each == 0 and places * cols // (each * run) >= 32 * waves
-        ]
-    else:
+def _of_block(
+    block: DirectConfig, problem: GemmProblem, sizes: Sizes, device: DeviceLimits, streams: bool
+) -> Iterator[_Plan]:
+    window = _window(problem)
+    most = _places(window)[0] + block.tile_h // 2
+    many = [
+        tiles for tiles in (1, 2, 4) if tiles == 1 or (streams and block.tile_h * tiles <= most)
+    ]
+    lds = [lds_bytes(replace(block, tiles=tiles), problem) for tiles in (1, 2)[: len(many)]]
+    work = _work(block, problem)
+    blocks = [_blocks(block, tiles, window, sizes) for tiles in many]
+    for waves, each, run in _shares(block, problem):
+        threads = waves * wave_of(device.target, block.unit)
+        clocks, read = work.clocks(threads, each, run), work.read / 16
+        longer, shorter = max(clocks, read), min(clocks, read)
+        for tiles, count in zip(many, blocks, strict=True):
+            fit = min(max(1, device.dynamic_lds_bytes // lds[tiles > 1]), 2048 // threads)
+            rounds = -(-count // (fit * device.compute_units))
+            # Some blocks load while others multiply, and so does one of several tiles.
+            cost = float(rounds * fit * (tiles * longer + shorter / fit + 300))
+            yield _Plan(cost, block, waves, each, run, tiles)
+
+
+def _shares(block: DirectConfig, problem: GemmProblem) -> Iterator[tuple[int, int, int]]:
+    """Waves, and what a thread or a wave of them has: `each` and `run`."""
+    window, places = _window(problem), block.tile_h * block.tile_w
+    if block.unit != "fma":
         tiles = places // SIDE
-        plans = [
-            (waves, each, 1)
-            for waves in (4, 7, 8)
-            for each in (1, 2, 4, 7)
-            if tiles % each == 0 and tiles // each * (cols // SIDE) % waves == 0
-        ]
-    for waves, each, run in plans:
-        config = DirectConfig(tile_h, tile_w, cols, waves, each, run, unit)
-        vec_a, vec_c = min(form.left.vector, VECTOR_BYTES // item), 1
-        while held(config, window) % vec_a:
-            vec_a //= 2
-        while 2 * vec_c <= min(form.out_vector, run_of(config)):
-            vec_c *= 2
-        vec_b = neighbours(window, form.right.vector)
-        config = replace(config, vec_a=vec_a, vec_b=vec_b, vec_c=vec_c)
-        yield config
-        if streams:
-            for tiles in (2, 4):
-                if tile_h * tiles <= _places(window)[0] + tile_h // 2:
-                    yield replace(config, tiles=tiles)
+        for waves, each in itertools.product((4, 7, 8), (1, 2, 4, 7)):
+            if tiles % each == 0 and tiles // each * (block.cols // SIDE) % waves == 0:
+                yield waves, each, 1
+        return
+    most = VECTOR_BYTES // problem.a.item_bytes
+    runs = [run for run in (8, 4, 2, 1) if _divides(run, window.filters) and run <= most][:2]
+    for run, each, waves in itertools.product(runs, (4, 7, 8), (4, 8)):
+        if block.tile_w % each == 0 and places * block.cols // (each * run) >= 32 * waves:
+            yield waves, each, run
+
+
+def _config(plan: _Plan, problem: GemmProblem) -> DirectConfig:
+    """With accesses as wide as can be."""
+    form, window, item = canonical(problem), _window(problem), problem.a.item_bytes
+    _, block, waves, each, run, tiles = plan
+    config = replace(block, waves=waves, each=each, run=run, tiles=tiles)
+    vec_a, vec_c = min(form.left.vector, VECTOR_BYTES // item), 1
+    while held(config, window) % vec_a:
+        vec_a //= 2
+    while 2 * vec_c <= min(form.out_vector, run_of(config)):
+        vec_c *= 2
+    vec_b = neighbours(window, form.right.vector)
+    return replace(config, vec_a=vec_a, vec_b=vec_b, vec_c=vec_c)
 
 
 def _places(window: Window) -> tuple[int, int]:
@@ -150,35 +196,38 @@ def _window(problem: GemmProblem) -> Window:
     return problem.window
 
 
-def _cost(config: DirectConfig, problem: GemmProblem, sizes: Sizes, device: DeviceLimits) -> float:
-    """Relative time: of what is read and computed, and of how many blocks a unit has."""
+class _Work(NamedTuple):
+    """Of a tile: bytes that are read and written, and what is multiplied: by FMA products, else
+    products of fragments. `items` have one place and one filter."""
+
+    read: int
+    multiplied: int
+    items: int
+    unit: UnitName
+
+    def clocks(self, threads: int, each: int, run: int) -> float:
+        if self.unit != "fma":
+            return self.multiplied * 4 * (1 + 1 / each)
+        shares = self.items / (each * run)
+        idle = -(-shares // threads) * threads / shares  # in the last turn not all have a share
+        return self.multiplied / _FMA * (1 + 1 / each + 1 / run) * idle
+
+
+def _work(block: DirectConfig, problem: GemmProblem) -> _Work:
     window, item = _window(problem), problem.a.item_bytes
-    high, wide = halo(config, window)
-    places = config.tile_h * config.tile_w
-    out = _places(window)
-    tiles = -(-out[0] // (config.tile_h * config.tiles)) * -(-out[1] // config.tile_w)
-    blocks = sizes.m / (out[0] * out[1]) * tiles * -(-sizes.n // config.cols)
-    read = high * wide * held(config, window) * item + places * config.cols * item
+    (high, wide), places = halo(block, window), block.tile_h * block.tile_w
+    read = high * wide * held(block, window) * item + places * block.cols * item
     points = window.kernel[0] * window.kernel[1]
-    if config.unit == "fma":
-        products = points * window.channels * places * config.cols
-        clocks = products / 60 * (1 + 1 / config.each + 1 / config.run)
-    else:
-        steps = max(SIDE, seen_by(SIDE, window)) // SIDE
-        fragments = places // SIDE * (config.cols // SIDE) * points * steps
-        clocks = fragments * 4 * (1 + 1 / config.each)
-    threads = config.waves * wave_of(device.target, config.unit)
-    fit = max(1, device.dynamic_lds_bytes // lds_bytes(config, problem))
-    fit = min(fit, 2048 // threads)
-    rounds = -(-blocks // (fit * device.compute_units))
-    longer, shorter = max(clocks, read / 16), min(clocks, read / 16)
-    # Some blocks load while others multiply, and so does one of several tiles.
-    return float(rounds * fit * (config.tiles * longer + shorter / fit + 300))
+    if block.unit == "fma":
+        products = points * window.channels * places * block.cols
+        return _Work(read, products, places * block.cols, block.unit)
+    steps = max(SIDE, seen_by(SIDE, window)) // SIDE
+    fragments = places // SIDE * (block.cols // SIDE) * points * steps
+    return _Work(read, fragments, places * block.cols, block.unit)
 
 
-def _by_turns(found: list[DirectConfig]) -> list[DirectConfig]:
-    """One with a single tile, one with several, and so on: which is faster only a run tells."""
-    single = [config for config in found if config.tiles == 1]
-    several = [config for config in found if config.tiles > 1]
-    pairs = itertools.zip_longest(single, several)
-    return [config for pair in pairs for config in pair if config is not None]
+def _blocks(block: DirectConfig, tiles: int, window: Window, sizes: Sizes) -> float:
+    """Of the whole result."""
+    out = _places(window)
+    each = -(-out[0] // (block.tile_h * tiles)) * -(-out[1] // block.tile_w)
+    return sizes.m / (out[0] * out[1]) * each * -(-sizes.n // block.cols)

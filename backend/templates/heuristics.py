@@ -214,12 +214,19 @@ def _pipeline_cost(config: GemmConfig, item: int, sizes: Sizes, device: DeviceLi
 def _mma_clocks(config: GemmConfig, item: int, sizes: Sizes, blocks: int) -> float:
     """Tensor cores do about 1,024 fp16 products a clock with eight waves or more, or twice as many
     of bytes; meanwhile 64 bytes
-    come from L2 and 128 from LDS, of which half is taken to hide behind the products."""
+    come from L2 and 128 from LDS, of which half is taken to hide behind the products.
+
+    The 128 of fp64 hide all of it. There registers leave room for eight waves, and those of one
+    block wait for each other at each step, as in `_warpgroup_clocks`.
+    """
     area, lines = config.block_m * config.block_n, config.block_m + config.block_n
     at_once = min(blocks, 8 // config.waves or 1)
     read = 8 * config.waves * (config.wave_m + config.wave_n)
     busy = min(1.0, (at_once * config.waves + 4) / 12)
     step = item / 2 * (area + 16 * lines + read) / 1024
+    if config.unit == "mma_f64_wide":
+        wait = (120 if at_once == 1 else 60) / (at_once * config.block_k)
+        step = max(area / 128, item / 2 * (16 * lines + read) / 1024) + wait
     return blocks * (step * sizes.k / config.split_k / busy + _START)
 
 

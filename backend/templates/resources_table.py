@@ -1,9 +1,9 @@
 """All that is offered by default; the table of `docs/templates.md`: what each takes of each GPU.
 
 `python -m backend.templates.resources_table CACHE_DIR [--write docs/templates.md]` compiles all
-that is offered by default for contiguous, aligned fp16 and fp32 problems and prints the table, or
-puts it between the markers of the file. fp32 is counted, and listed where it spills. Architectures
-without a compiler here are named.
+that is offered by default for contiguous, aligned fp16 and fp32 problems, and for convolutions
+with groups of few channels, and prints the table, or puts it between the markers of the file. fp32
+is counted, and listed where it spills. Architectures without a compiler here are named.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backend.model.convolution import options
 from backend.templates.config import Config, DirectConfig, GemmConfig
-from backend.templates.convolution import ConvProblem
+from backend.templates.convolution import ConvProblem, convolution_problem
+from backend.templates.few_channels import direct_configs
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import lds_bytes
 from backend.templates.problem import DType, GemmProblem, Operand, Sizes
@@ -42,6 +44,9 @@ SHAPES: tuple[Sizes, ...] = (
 )
 """At least one of each shape class, and each number of rows that the skinny template knows."""
 
+CHANNELS = (1, 4)
+"""Of a group of a convolution of 32 images of 128 channels, 56 x 56, by filters of 3 x 3."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -57,6 +62,12 @@ class Offer:
             return "direct"
         tiled = "conv" if isinstance(self.problem, ConvProblem) else "gemm"
         return tiled if isinstance(self.config, GemmConfig) else "skinny"
+
+    @property
+    def channels(self) -> int | None:
+        """Of a group of a convolution."""
+        window = self.problem.window if isinstance(self.problem, ConvProblem) else None
+        return None if window is None else window.channels
 
     def render(self, name: str = "rt_kernel") -> Rendered:
         if isinstance(self.config, DirectConfig):
@@ -82,9 +93,25 @@ def offers(target: Target, dtypes: tuple[DType, ...] = ("float16", "float32")) -
     """Each binary once: configs that differ in runtime arguments or shapes alone are one."""
     seen: dict[tuple[object, ...], Offer] = {}
     for offer in _all(target, dtypes):
-        source_of = (offer.problem.a.dtype, offer.problem.b.strides[-1] == 1, offer.config)
+        a, b = offer.problem.a, offer.problem.b
+        source_of = (a.dtype, b.strides[-1] == 1, offer.channels, offer.config)
         seen.setdefault(source_of, offer)
     return tuple(seen.values())
+
+
+def grouped_problem(dtype: DType, channels: int) -> ConvProblem:
+    """A convolution with groups of so many channels and filters, channels last."""
+    image, weight = (32, 128, 56, 56), (128, channels, 3, 3)
+    given = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": (128 // channels,)}
+    return convolution_problem(
+        Operand("X", dtype, image, (128 * 56 * 56, 1, 128 * 56, 128)),
+        Operand("W", dtype, weight, (9 * channels, 1, 3 * channels, channels)),
+        Operand("Y", dtype, image, (128 * 56 * 56, 1, 128 * 56, 128)),
+        None,
+        options(given),
+        "none",
+        joined=True,
+    )
 
 
 def _all(target: Target, dtypes: tuple[DType, ...]) -> Iterator[Offer]:
@@ -96,6 +123,14 @@ def _all(target: Target, dtypes: tuple[DType, ...]) -> Iterator[Offer]:
                     yield Offer(shape, problem, gemm.binary)
                 for skinny in skinny_configs(problem, target, sizes):
                     yield Offer(shape, problem, skinny.binary)
+    for dtype in dtypes:
+        for channels in CHANNELS:
+            grouped, sizes = (
+                grouped_problem(dtype, channels),
+                Sizes(32 * 56 * 56, 128, 9 * channels),
+            )
+            for direct in direct_configs(grouped, target, sizes):
+                yield Offer(shape_class(sizes), grouped, direct.binary)
 
 
 BEGIN = "<!-- generated: python -m backend.templates.resources_table -->"
@@ -127,6 +162,9 @@ class Row:
     def markdown(self) -> str:
         taken, problem = self.resources, self.offer.problem
         layout = "K fast" if problem.b.strides[0] == 1 else "N fast"
+        shape: str = self.offer.shape
+        if (channels := self.offer.channels) is not None:
+            shape, layout = f"groups of {channels}", "channels last"
         spills = f"{taken.vgpr_spills or 0} / {taken.sgpr_spills or 0}"
         filled = "?"
         if self.occupancy is not None:
@@ -135,7 +173,7 @@ class Row:
         numbers = (taken.vgprs, taken.agprs, taken.sgprs, taken.lds, taken.scratch)
         cells = (
             self.offer.template,
-            self.offer.shape,
+            shape,
             f"{problem.a.dtype}, {layout}",
             short(self.offer),
             *("" if number is None else str(number) for number in numbers),
@@ -154,7 +192,8 @@ def short(offer: Offer) -> str:
             f"stages {c.stages}"
         )
     if isinstance(c, DirectConfig):
-        return f"{c.tile_h}x{c.tile_w} places, {c.cols} filters, {c.waves} waves, {c.unit}"
+        tiles = f"{c.tile_h}x{c.tile_w} places x {c.tiles}, {c.cols} filters"
+        return f"{tiles}, {c.waves} waves, {c.each} each, {c.unit}"
     return f"{c.rows} rows, {c.cols} columns, waves {c.waves_n} x {c.waves_k}, unroll {c.unroll}"
 
 

@@ -119,7 +119,7 @@ def toolchain(
     if isinstance(compiler, Missing):
         latest = _latest(source_key(source, target, options), target, cache_root)
         return latest.toolchain if latest is not None and latest.loadable else None
-    return toolchain_of(compiler, options) if compiler.loadable else None
+    return toolchain_of(compiler, options) if targets.usable(compiler) else None
 
 
 def _latest(made: str, target: Target, cache_root: Path) -> Compiled | None:

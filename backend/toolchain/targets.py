@@ -228,6 +228,20 @@ def find(target: Target) -> Compiler | Missing:
     return _FINDERS[target.kind](target)
 
 
+_loads = True
+
+
+def load_nothing() -> None:
+    """From now on this process compiles for other machines: code objects will do."""
+    global _loads
+    _loads = False
+
+
+def usable(compiler: Compiler) -> bool:
+    """Whether what it makes can be loaded here, or need not be."""
+    return compiler.loadable or not _loads
+
+
 def require(target: Target) -> Compiler:
     """As `find`. Raises MissingCompilerError."""
     compiler = find(target)

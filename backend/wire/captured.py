@@ -13,8 +13,11 @@
         reader.tensor(buf0, (32, 32), is_leaf=True)  # arg0_1
         ...
 
-`python FILE` compiles and runs it by PyTorch's means alone. No weight stands in it: they are drawn
-when it is run.
+`python FILE` compiles and runs it by PyTorch's means alone, but for flex attention, at which they
+fail in torch 2.13. No weight stands in it: they are drawn when it is run.
+
+A function of flex attention is a class within `__init__`: `class sdpa_mask0(torch.nn.Module): ...`,
+then `self.sdpa_mask0 = sdpa_mask0()`.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ class Head:
     convolutions are to have channels last. `freezing`: it is the graph before its parameters,
     the inputs `frozen`, became constants. `config` are Inductor's options, `precision` is that of
     float32 products. `symbols` are sizes that may vary, with what they were. `origins` names the op
-    of the model by the node that it led to, `bounds` says below what an input of indices stays.
+    of the model by the node that it led to, `bounds` says below what an input of indices stays,
+    `ends` how many rows there are where an input says where groups of them end.
     """
 
     torch: str
@@ -90,6 +94,7 @@ class Head:
     symbols: Mapping[str, int] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 def head_line(head: Head) -> str:

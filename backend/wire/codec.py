@@ -98,6 +98,8 @@ def loads(text: str | bytes) -> Any:
     return value
 
 
+NAMES: dict[Any, dict[str, Any]] = {}
+"""By dataclass, types that its hints name and that its module imports for type checkers alone."""
 _DUMP = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _NO_OBJECT = "is not a JSON object"
 
@@ -288,7 +290,7 @@ def _mapping(read_one: Reader, kinds: set[type] | None) -> Reader:
 
 
 def _object(kind: Any) -> Reader:
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = typing.get_type_hints(kind, None, NAMES.get(kind), include_extras=True)
     fields: list[tuple[str | None, Reader, Reader | None]] = []
     for field in dataclasses.fields(kind):
         if field.metadata.get("kept"):
@@ -381,7 +383,7 @@ def _writer(hint: Any) -> Writer:
 
 @functools.cache
 def _fields_of(kind: Any) -> Callable[[Any], dict[str, Any]]:
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = typing.get_type_hints(kind, None, NAMES.get(kind), include_extras=True)
     fields = [field for field in dataclasses.fields(kind) if not field.metadata.get("derived")]
     kept = next((field.name for field in fields if field.metadata.get("kept")), None)
     written = [(field.name, _writer(hints[field.name])) for field in fields if field.name != kept]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import itemgetter
+from sys import intern
+from typing import NamedTuple
 
 from backend.errors import EventInvalid, brief
 from backend.model.events import ChoiceSelected, Event, TuningStarted
@@ -58,28 +60,101 @@ def decode(line: str) -> Event | None:
 
 # What logs have most of, as `encode` writes it. Anything else is left to `decode`: the texts here
 # have neither escapes nor control characters, the numbers no more digits than a double.
-_TEXT = r'"([ !#-\[\]-~]*)"'
-_WHOLE = r"(0|[1-9]\d{0,8})"
+_CHARS = r"[ !#-\[\]-~]*"
+_TEXT = rf'"({_CHARS})"'
+_KEY = rf'"({_CHARS}(?:\\"{_CHARS})*)"'
+"""The same, and quotes, which keys of kernels have."""
+_WHOLE = r"(?:0|[1-9]\d{0,8})"
 _REAL = r"(?:0|[1-9]\d{0,10})\.\d{1,20}(?:e-?\d{1,2})?"
+_STARTED_LINE = (
+    rf'\{{"event":"tuning_started","n":({_WHOLE}),"when":({_REAL}),"op":{_TEXT},"inputs":{_KEY},'
+    rf'"precision":{_TEXT},"shapes":([\d,\[\]]*),"strides":([\d,\[\]]*),"dtypes":(\[[ -\[^-~]*\]),'
+    rf'"device":{_TEXT},"choices":\[(.*)\](?:,"options":{_TEXT})?'
+    rf'(?:,"kernel":{_TEXT},"source":{_TEXT})?\}}'
+)
+_SELECTED_END = (
+    rf',"when":({_REAL}),"hash":{_TEXT},"by":"([a-z]+)",'
+    rf'"benchmark_seconds":(null|{_REAL}),"precompile_seconds":(null|{_REAL})\}}'
+)
+_STARTED = re.compile(rf"{_STARTED_LINE}\s*")
 _TIMED = re.compile(
-    rf'\{{"event":"choice_timed","n":{_WHOLE},"hash":{_TEXT},"ms":({_REAL})\}}\s*'.encode()
+    rf'\{{"event":"choice_timed","n":({_WHOLE}),"hash":{_TEXT},"ms":({_REAL})\}}\s*'.encode()
 )
-_SELECTED = re.compile(
-    rf'\{{"event":"choice_selected","n":{_WHOLE},"when":({_REAL}),"hash":{_TEXT},"by":"([a-z]+)",'
-    rf'"benchmark_seconds":(null|{_REAL}),"precompile_seconds":(null|{_REAL})\}}\s*'.encode()
+_SELECTED = re.compile(rf'\{{"event":"choice_selected","n":({_WHOLE}){_SELECTED_END}\s*'.encode())
+_TUNING = re.compile(
+    rf"{_STARTED_LINE}\n"
+    rf'((?:\{{"event":"choice_compiled","n":\1,"hash":"{_CHARS}","seconds":(?:null|{_REAL})\}}\n)*)'
+    rf'(?:\{{"event":"benchmark_started","n":\1,"when":{_REAL}\}}\n)?'
+    rf'((?:\{{"event":"choice_timed","n":\1,"hash":"{_CHARS}","ms":{_REAL}\}}\n)*)'
+    rf'\{{"event":"choice_selected","n":\1{_SELECTED_END}\n'
 )
-_STARTED = re.compile(
-    rf'\{{"event":"tuning_started","n":{_WHOLE},"when":({_REAL}),"op":{_TEXT},"inputs":{_TEXT},'
-    rf'"precision":{_TEXT},"shapes":([\d,\[\]]*),"strides":([\d,\[\]]*),"dtypes":(\[[^\\\]]*\]),'
-    rf'"device":{_TEXT},"choices":\[(.*)\](?:,"options":{_TEXT})?\}}\s*'
-)
+_TIMES = re.compile(rf'"hash":{_TEXT},"ms":({_REAL})\}}\n')
 _OFFER = '{"name":%s,"hash":%s,"ms":null,"description":%s,"failed":false,"reason":null}'
 _OFFERS = re.compile(re.escape(_OFFER).replace("%s", _TEXT) + r"(?:,|\Z)")
 _AROUND = len(_OFFER % ('""', '""', '""')) + 1
-_BY: dict[bytes, Selection] = {by.encode(): by for by in typing.get_args(Selection)}
+_BY: dict[str, Selection] = {by: by for by in typing.get_args(Selection)}
 Offer = tuple[str, str, str]
 """Name, hash and description of a choice that is put up."""
 _HASH = itemgetter(1)
+
+
+class Start(NamedTuple):
+    """The fields of a TuningStarted, and what is offered in place of its choices: there is one at
+    least, and each has a hash. The texts are clean."""
+
+    n: int
+    when: float
+    op: str
+    inputs: str
+    precision: str
+    shapes: tuple[Shape, ...]
+    strides: tuple[Shape, ...]
+    dtypes: tuple[str, ...]
+    device: str
+    options: str
+    kernel: str
+    source: str
+    offers: tuple[Offer, ...]
+
+    @property
+    def event(self) -> TuningStarted:
+        """The TuningStarted without its choices."""
+        return TuningStarted(*self[:9], (), self.options, self.kernel, self.source)
+
+
+class WholeTuning(NamedTuple):
+    """What the lines of a tuning tell that stand together: its start, without the choices, which
+    come beside it; how many were compiled; the milliseconds of each, by its hash, and how many
+    lines tell of one; the hash of the one that was selected, why, when, and the seconds that took;
+    where these lines end."""
+
+    start: Start
+    compiled: int
+    timed: dict[str, float]
+    timings: int
+    selected: str
+    by: Selection
+    when: float
+    benchmark_seconds: float | None
+    precompile_seconds: float | None
+    end: int
+
+
+def decode_tuning(text: str, at: int) -> WholeTuning | None:
+    """The tuning whose lines begin there, if all of them are plain, have one number, and end with
+    what was selected; else None."""
+    match = _TUNING.match(text, at)
+    if match is None:
+        return None
+    *told, compiled, timed, when, selected, by, benchmark, precompile = match.groups()
+    start = _start(told)
+    if start is None or by not in _BY:
+        return None
+    times = {hash_: float(ms) for hash_, ms in _TIMES.findall(timed)}
+    counts = compiled.count("\n"), timed.count("\n")
+    seconds = _spent(benchmark), _spent(precompile)
+    end = intern(selected), _BY[by], float(when), *seconds
+    return WholeTuning(start, counts[0], times, counts[1], *end, match.end())
 
 
 def decode_timed(line: bytes) -> tuple[int, str, float] | None:
@@ -94,31 +169,50 @@ def decode_timed(line: bytes) -> tuple[int, str, float] | None:
 def decode_selected(line: bytes) -> ChoiceSelected | None:
     """The ChoiceSelected that `decode` makes of a plain line; else None."""
     match = _SELECTED.fullmatch(line)
-    by = _BY.get(match[4]) if match else None
-    if match is None or by is None:
-        return None
-    seconds = [None if text == b"null" else float(text) for text in match.group(5, 6)]
-    return ChoiceSelected(int(match[1]), float(match[2]), match[3].decode("ascii"), by, *seconds)
-
-
-def decode_started(line: bytes) -> tuple[TuningStarted, list[Offer]] | None:
-    """The TuningStarted that `decode` makes of a plain line, without its choices, which come beside
-    it; else None. There is one at least, and each has a hash."""
-    match = _STARTED.fullmatch(line.decode("ascii")) if line.isascii() else None
     if match is None:
         return None
-    n, when, op, inputs, precision, shapes, strides, dtypes, device, *rest = match.groups()
-    choices, options = rest[0], rest[1] or ""
-    offers: list[Offer] = _OFFERS.findall(choices)
-    found = sum(map(len, chain.from_iterable(offers))) + len(offers) * _AROUND - 1
-    if found != len(choices) or not all(map(_HASH, offers)):  # something else is between them
+    n, when, hash_, by, *seconds = [text.decode("ascii") for text in match.groups()]
+    if by not in _BY:
+        return None
+    return ChoiceSelected(int(n), float(when), hash_, _BY[by], *map(_spent, seconds))
+
+
+def _spent(text: str) -> float | None:
+    return None if text == "null" else float(text)
+
+
+def decode_started(line: bytes) -> Start | None:
+    """What `decode` makes of a plain line of a TuningStarted; else None."""
+    match = _STARTED.fullmatch(line.decode("ascii")) if line.isascii() else None
+    return _start(match.groups()) if match else None
+
+
+def _start(fields: Sequence[str]) -> Start | None:
+    n, when, op, inputs, precision, shapes, strides, dtypes, device, choices = fields[:10]
+    offers = (_short_offers if len(choices) < _SHORT else _offers)(choices)
+    if not offers:
         return None
     try:
         sizes = _sizes(shapes), _sizes(strides), _words(dtypes)
     except WireError:
         return None
-    started = TuningStarted(int(n), float(when), op, inputs, precision, *sizes, device, (), options)
-    return started, offers
+    texts = intern(op), intern(inputs.replace('\\"', '"')), intern(precision)
+    told = intern(device), fields[10] or "", fields[11] or "", fields[12] or ""
+    return Start(int(n), float(when), *texts, *sizes, *told, offers)
+
+
+def _offers(text: str) -> tuple[Offer, ...]:
+    """None if something else is between them, or one has no hash."""
+    offers: list[Offer] = _OFFERS.findall(text)
+    found = sum(map(len, chain.from_iterable(offers))) + len(offers) * _AROUND - 1
+    if found != len(text) or not all(map(_HASH, offers)):
+        return ()
+    return tuple([(intern(name), intern(hash_), what) for name, hash_, what in offers])
+
+
+_SHORT = 1 << 16
+"""Characters of what is kept: a program that runs again offers the same."""
+_short_offers = functools.lru_cache(256)(_offers)
 
 
 _ROW = r"\[(?:0|[1-9]\d{0,17})(?:,(?:0|[1-9]\d{0,17}))*\]"
@@ -129,14 +223,20 @@ _ROWS = re.compile(rf"\[{_ROW}(?:,{_ROW})*\]")
 def _sizes(text: str) -> tuple[Shape, ...]:
     """Raises WireError."""
     if _ROWS.fullmatch(text):  # no operand without a dimension: most of them
-        return tuple([tuple(map(int, row.split(","))) for row in text[2:-2].split("],[")])
+        return tuple(map(_shape, text[2:-2].split("],[")))
     return _shapes_reader()(loads(text))
+
+
+@functools.lru_cache(1024)
+def _shape(text: str) -> Shape:
+    """One for all operands alike: a model's weights are multiplied with many inputs."""
+    return tuple(map(int, text.split(",")))
 
 
 @functools.lru_cache(1024)
 def _words(text: str) -> tuple[str, ...]:
     """Raises WireError."""
-    return _words_reader()(loads(text))
+    return tuple(map(intern, _words_reader()(loads(text))))
 
 
 @functools.cache

@@ -8,10 +8,9 @@ A worker lives in another Python than those who ask it, so whatever is read here
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from backend.model.cache_level import CacheLevel
@@ -19,7 +18,6 @@ from backend.model.choice import Caches, Choice, Measurement
 from backend.model.graph import Arm
 from backend.model.problem import Shape, TuningKey
 from backend.model.trial import Trial
-from backend.wire.codec import WireError, read, to_json
 
 R = TypeVar("R")
 
@@ -113,8 +111,8 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _OfKey:
-    """About a key of the autotune cache. Where a job has `options`, they are what a convolution is
-    given besides, as `convolution.text_of` writes it; empty: not known."""
+    """About a key of the autotune cache. Where a job has `options`, they are what its op is given
+    besides, as a session tells it (`TuningStarted`); empty: not known."""
 
     op: str
     inputs: str
@@ -133,7 +131,10 @@ class Environment:
     """Versions of torch, HIP, CUDA and Triton; the device.
 
     `hooks_off` and `templates_off` say why those do not work, else nothing. `triton_target` is what
-    our Triton template is made for there; without one `triton_off` says why, in a line.
+    our Triton template is made for there; without one `triton_off` says why, in a line. `bus` is
+    the device's PCI address, where torch tells it. `python` is a tag such as `cp311`; `torch_key`
+    PyTorch's digest of its source, `compilers` what compiles our choices for an AMD GPU, a name by
+    language (`hip`, `triton`) that is the same where the code is; both where asked for.
     """
 
     torch: str
@@ -149,15 +150,23 @@ class Environment:
     arch: str | None = None
     compute_units: int | None = None
     system_hash: str | None = None
+    python: str | None = None
+    torch_key: str | None = None
+    bus: str | None = None
+    compilers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentJob(WorkerJob[Environment]):
-    """`fit` costs seconds: whether the hooks and our templates work there."""
+    """`fit` costs seconds: whether the hooks and our templates work there. `build` asks for
+    PyTorch's digest of its own source, which stands in the name of each compiled graph, and
+    `compilers` for those of our choices."""
 
     name: ClassVar[str] = "environment"
     answer: ClassVar[type[Any]] = Environment
     fit: bool = False
+    build: bool = False
+    compilers: bool = False
 
 
 # What can this machine do at best?
@@ -224,15 +233,13 @@ class MeasureJob(_OfKey, WorkerJob[MeasureResult]):
     options: str = ""
 
 
-# Inductor's own autotuning, made again.
-
-
 @dataclass(frozen=True, slots=True)
 class TuneResult(_Result):
     """The key that was tuned, and its choices with their times in ms, fastest first.
 
     `skipped` is how many choices the budget left out, `pin` the state of the key's pin, `trouble`
-    what went wrong after the tuning, `log` where the session is recorded.
+    what went wrong after the tuning, `log` where the session is recorded. `times` is what the cache
+    file got, in ms by choice hash, infinite for what failed; `system` is the header of that file.
     """
 
     op: str = ""
@@ -245,17 +252,20 @@ class TuneResult(_Result):
     pin: str | None = None
     trouble: str = ""
     log: str = ""
+    times: Mapping[str, float] = field(default_factory=dict)
+    system: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TuneJob(WorkerJob[TuneResult]):
     """Tune the key (`op`, `inputs`, `precision`); without `inputs` the op with these `shapes` and
     `dtypes` (one for all, or one each), and where given `strides` (else contiguous), `device` (else
-    the GPU, else the CPU) and `precision`. `options`: what a convolution is given besides.
+    the GPU, else the CPU) and `precision`. `options`: what it is given besides.
 
     `backends` and `search_space` are Inductor's options; `templates` offers our kernels too;
     `budget` is in seconds from the first choice on; `any_mode` tunes in this mode even if the cache
-    tells of another; `broken` are choices that have failed, with the reasons.
+    tells of another; `broken` are choices that have failed, with the reasons. By hash: `only` these
+    are tuned, `without` all but these; nothing is told of the others.
     """
 
     name: ClassVar[str] = "tune"
@@ -276,6 +286,44 @@ class TuneJob(WorkerJob[TuneResult]):
     any_mode: bool = False
     options: str = ""
     broken: Mapping[str, str] = field(default_factory=dict)
+    only: Names | None = None
+    without: Names | None = None
+
+
+# What a GPU's worker would have to compile, compiled where there is no GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What choices and their code depend on: the arch without features (`gfx942`), and how many
+    compute units there are. `compilers` name what compiles there (`Environment.compilers`); empty:
+    whatever is here."""
+
+    arch: str
+    compute_units: int
+    compilers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileResult(_Result):
+    """Of our choices so many were `compiled`, and so many `found` in the caches; `failed` has the
+    reasons by name. `off` says what was not compiled at all, and why, in a line each."""
+
+    compiled: Count = 0
+    found: Count = 0
+    failed: Mapping[str, str] = field(default_factory=dict)
+    off: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompileJob(WorkerJob[CompileResult]):
+    """Compile our choices of a problem for a GPU that need not be here, into the caches in which a
+    worker on that GPU looks. The process can do nothing else afterwards."""
+
+    name: ClassVar[str] = "compile"
+    answer: ClassVar[type[Any]] = CompileResult
+    tune: TuneJob
+    gpu: Gpu
 
 
 # Does the generated code really call the pinned choice?
@@ -343,48 +391,3 @@ class TrialJob(WorkerJob[TrialResult]):
     stock: bool = False
     root: str = ""
     fresh: bool = False
-
-
-JOBS: Mapping[str, type[WorkerJob[Any]]] = {
-    kind.name: kind for kind in (EnvironmentJob, MeasureJob, PeakJob, TrialJob, TuneJob, VerifyJob)
-}
-
-
-def job_words(job: WorkerJob[Any]) -> dict[str, Any]:
-    """A job as the worker reads it."""
-    return {"job": job.name, **to_json(job)}
-
-
-def job_of(words: Mapping[str, Any]) -> WorkerJob[Any]:
-    """The job that somebody asks for. Raises BadJob."""
-    name = words.get("job")
-    kind: Any = JOBS.get(name) if isinstance(name, str) else None
-    if kind is None:
-        raise BadJob(f"no such job: {name}")
-    for needed in dataclasses.fields(kind):
-        optional = needed.default is not MISSING or needed.default_factory is not MISSING
-        if needed.name not in words and not optional:
-            what = "the text " if needed.type == "str" else ""
-            raise BadJob(f"the job needs {what}`{needed.name}`")
-    try:
-        job: WorkerJob[Any] = read(kind, dict(words))
-    except WireError as error:
-        raise BadJob(f"the job's {error}") from error
-    return job
-
-
-def answer_of(job: WorkerJob[R], words: Mapping[str, Any]) -> R:
-    """What came of `job`. Raises BadAnswer."""
-    try:
-        answer: R = read(job.answer, dict(words))
-    except WireError as error:
-        raise BadAnswer(f"the worker's answer makes no sense: {error}") from error
-    return answer
-
-
-def progress_of(words: Mapping[str, Any]) -> Progress:
-    """What a worker says of its progress; nothing where that makes no sense."""
-    try:
-        return read(Progress, dict(words))
-    except WireError:
-        return Progress()

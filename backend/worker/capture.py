@@ -6,19 +6,24 @@ key, the mode, the threads and our templates, and on nothing that stands in a fi
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from backend.inductor.benchmark.request import Question, forget_problem
+from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import tuning as torch_api
-from backend.model.convolution import Options
+from backend.model.ops import is_flex
+from backend.model.options import Options
 from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
-from backend.worker.problem import NotRebuildable, Rebuilt, options_of, ours, rebuild_key
+from backend.worker.problem import options_of, ours, rebuild_key
+from backend.worker.rebuilt import KnownNumbers, NotRebuildable, Rebuilt
 
 
 class _Caught(Exception):
@@ -30,6 +35,7 @@ class Captured:
     """The question, and why some of the wanted choices cannot be compiled, by hash."""
 
     question: Question
+    numbers: KnownNumbers | None = None
     failed: dict[str, str] = field(default_factory=dict)
 
     prepared: frozenset[str] = frozenset()
@@ -45,7 +51,7 @@ MOST_KEPT = 8
 MOST_BYTES = 256 << 20
 """Of frozen weights; those of linear layers alone are, on a CPU."""
 
-_Asked = tuple[TuningKey, Options, tuple[tuple[str, bool], ...], int, bool]
+_Asked = tuple[TuningKey, Options, str, tuple[tuple[str, bool], ...], int, bool]
 _kept: OrderedDict[_Asked, Captured] = OrderedDict()
 
 
@@ -61,7 +67,8 @@ def question_of(
     """The question for `key`, its choices `hashes` compiled, as `capture` has it; that of an
     earlier job where it is kept. `told` is for `options_of`. Raises NotRebuildable."""
     given = options_of(key, hashes, told)
-    asked = (key, given, tuple(sorted(mode.items())), torch.get_num_threads(), templates)
+    call = told if is_flex(key.op) else ""
+    asked = (key, given, call, tuple(sorted(mode.items())), torch.get_num_threads(), templates)
     kept = _kept.pop(asked, None)
     if kept is None or not kept.prepared.issuperset(hashes):
         program = rebuild_key(key, hashes, told)
@@ -79,6 +86,8 @@ def forget_tensors() -> None:
     forget_problem()
     for captured in _kept.values():
         captured.question.given = ()
+        if captured.numbers is not None:
+            captured.numbers.forget()
     if sum(captured.size for captured in _kept.values()) > MOST_BYTES:
         _kept.clear()
 
@@ -96,35 +105,44 @@ def capture(
 
     `templates` asks for ours too. The settings of `mode` are for the compile alone. `mark` is told
     which choice is being compiled. Raises NotRebuildable where Inductor asks for something else, or
-    nothing.
+    nothing, and where it does not compile.
     """
-    selector = _Selector(key, hashes, templates, mark or Mark())
+    selector = _Selector(key, hashes, templates, mark or Mark(), program.numbers)
     torch_api.set_selector(selector)
     settings = torch_api.compile_settings(
         {**mode, **program.settings}, freezing=program.freezing, graph_cache=False
     )
-    reason = "nothing"
+    trouble = ""
     try:
         with settings, torch.no_grad():
-            torch.compile(program.function, dynamic=False)(*program.arguments)
+            program.compiled()(*program.arguments)
     except Exception as error:  # whatever the compiler makes of the end of the compile
-        reason = torch_api.describe(error)
+        trouble = torch_api.describe(error)
     if selector.captured is not None:
         return selector.captured
-    if selector.asked:
-        reason = "; ".join(f"{asked.op} {asked.inputs}" for asked in selector.asked)
+    if trouble and not selector.asked:  # a full disk, say: nothing is known of the key
+        raise NotRebuildable(f"{key.op} does not compile: {trouble}")
+    asked = "; ".join(f"{other.op} {other.inputs}" for other in selector.asked) or "nothing"
     raise NotRebuildable(
-        f"{key.op} cannot be rebuilt from its inputs key: Inductor was asked for {reason}"
+        f"{key.op} cannot be rebuilt from its inputs key: Inductor was asked for {asked}"
     )
 
 
 class _Selector(torch_api.LazySelector):
-    def __init__(self, key: TuningKey, hashes: Sequence[str], templates: bool, mark: Mark) -> None:
+    def __init__(
+        self,
+        key: TuningKey,
+        hashes: Sequence[str],
+        templates: bool,
+        mark: Mark,
+        numbers: KnownNumbers | None,
+    ) -> None:
         super().__init__()
         self._key = key
         self._hashes = hashes
         self._templates = templates
         self._mark = mark
+        self._numbers = numbers
         self.asked: list[TuningKey] = []
         self.captured: Captured | None = None
 
@@ -138,7 +156,8 @@ class _Selector(torch_api.LazySelector):
         if self._templates:
             choices = [*choices, *ours(name, choices, input_nodes, layout)]
         generators = kwargs.get("input_gen_fns", args[0] if args else None)
-        self.captured = Captured(Question(choices, input_nodes, layout, generators))
+        nodes, generators = _inputs(choices, input_nodes, generators, self._numbers)
+        self.captured = Captured(Question(choices, nodes, layout, generators), self._numbers)
         self._prepare(self.captured)
         raise _Caught
 
@@ -151,3 +170,31 @@ class _Selector(torch_api.LazySelector):
                         captured.question.prepare(hash_)
                 except BaseException as error:  # whatever a compiler raises is an answer
                     captured.failed[hash_] = torch_api.describe(error)
+
+
+Generators = Mapping[int, Callable[[Any], Tensor]]
+
+
+def _inputs(
+    choices: Sequence[Any],
+    nodes: Sequence[Any],
+    generators: Generators | None,
+    numbers: KnownNumbers | None,
+) -> tuple[Sequence[Any], Generators | None]:
+    """What the choices get, and how it is made: of numbers that are known.
+
+    The template of flex attention for a CPU reads more than the key tells.
+    """
+    if numbers is None or not choices:
+        return nodes, generators
+    own = list(getattr(choices[0], "input_nodes", ()))
+    nodes = own if len(own) > len(nodes) and nodes[0].get_device().type == "cpu" else nodes
+    stock = generators or {}
+
+    def made(at: int, node: Any) -> Tensor:
+        given = numbers.given(at, node.get_name())
+        if given is not None:
+            return given
+        return stock[at](node) if at in stock else torch_choices.example(node)
+
+    return nodes, {at: functools.partial(made, at) for at in range(len(nodes))}

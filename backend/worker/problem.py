@@ -8,7 +8,7 @@ program made here leads Inductor to the very same key is for the caller to check
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,56 +17,46 @@ from backend.counted import counted
 from backend.errors import InputsKeyInvalid
 from backend.inductor.hooks.templates import offer, schedule
 from backend.inductor.torch import tuning as torch_api
-from backend.model.convolution import Options
-from backend.model.ops import OPS, Op
+from backend.model.convolution import OPS as CONVOLUTIONS
+from backend.model.ops import OPS, Op, is_flex
+from backend.model.options import FROZEN, TMA, TOLD, Options, text_of
 from backend.model.problem import Shape, TensorSpec, TuningKey, parse_inputs_key
 from backend.wire.jobs import BadJob, TuneJob
 from backend.worker import convolution
-
-
-class NotRebuildable(Exception):
-    """No program is known that leads to this op with these inputs; one line says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """Call `function(*arguments)` under torch.compile, with `freezing` set as it says, and
-    Inductor's other `settings`."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    freezing: bool
-    settings: Mapping[str, object] = field(default_factory=dict)
+from backend.worker import options as told_options
+from backend.worker.calls import OPERATORS, call, ends
+from backend.worker.flex.program import flex_program
+from backend.worker.rebuilt import NotRebuildable, Rebuilt
+from backend.worker.tensors import storage_of, tensor_like
 
 
 def rebuild_key(key: TuningKey, hashes: Sequence[str] = (), told: str = "") -> Rebuilt:
     """The op of a key, of which the choices `hashes` are known, and maybe what it was `told` beside
     its inputs. Raises NotRebuildable."""
+    if is_flex(key.op):
+        return flex_program(key.op, told)
     return rebuild(key.op, specs_of(key), options_of(key, hashes, told))
 
 
 def options_of(key: TuningKey, hashes: Sequence[str] = (), told: str = "") -> Options:
     """What the op of a key was given beside its inputs. Raises NotRebuildable."""
     try:
-        return convolution.options_of(key, hashes, told)
-    except convolution.OptionsUnknown as error:
+        return told_options.options_of(key, hashes, told)
+    except told_options.OptionsUnknown as error:
         raise NotRebuildable(str(error)) from error
 
 
 def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuilt:
-    """The op `op` on inputs like `specs`, a convolution with the options `given`. Raises
-    NotRebuildable."""
-    if op == "convolution":
-        if not given or not OPS[op].takes(len(specs)):
-            raise NotRebuildable(
-                f"convolution cannot be rebuilt: {counted(len(specs), 'input')}, with "
-                f"{convolution.text_of(given) or 'a stride and a padding that nothing tells'}"
-            )
-        program = _plain(convolution.function_of(given), specs)
-        return replace(program, settings=convolution.SETTINGS)
+    """The op `op` on inputs like `specs`, with the options `given`. Raises NotRebuildable."""
+    if op in CONVOLUTIONS:
+        return _convolution(op, specs, given)
+    if op in OPERATORS:
+        module, arguments = call(op, specs, given)
+        freezing = bool(OPERATORS[op].frozen) or FROZEN in dict(given)
+        return Rebuilt(module, arguments, freezing, _settings(given))
     row = _KNOWN.get(op)
     if row is None:
-        known = ", ".join(_KNOWN)
+        known = ", ".join(dict.fromkeys((*_KNOWN, *CONVOLUTIONS, *OPERATORS)))
         raise NotRebuildable(f"{op} cannot be rebuilt from its inputs; these can: {known}")
     if row.function is None:
         return _linear(op, row, specs)
@@ -76,26 +66,30 @@ def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuil
         )
     function = _COMPOSED.get(op) or getattr(torch, row.function)
     program = _plain(function, [_operand(op, i, spec) for i, spec in enumerate(specs)])
+    program = replace(program, settings=_settings(given))
     if row.inputs[-1] != "ends" or len(specs) < len(row.inputs):
         return program
-    return replace(program, arguments=(*program.arguments[:-1], _ends(specs)))
+    return replace(program, arguments=(*program.arguments[:-1], ends(*specs)))
 
 
-def _ends(specs: Sequence[TensorSpec]) -> Any:
-    """Where groups of about the same size end, within the tensors: kernels read there."""
-    a, b, ends = specs
-    if len(ends.sizes) != 1 or ends.strides != (1,) or ends.offset:
-        raise NotRebuildable("grouped_mm cannot be rebuilt: its ends are a view")
-    total = b.sizes[-1] if len(a.sizes) == 3 else a.sizes[-1 if len(b.sizes) == 2 else 0]
-    groups = ends.sizes[0]
-    places = [total * (group + 1) // groups for group in range(groups)]
-    return torch.tensor(places, device=ends.device, dtype=_dtype(ends.dtype))
+def _convolution(op: str, specs: Sequence[TensorSpec], given: Options) -> Rebuilt:
+    if {name for name, _ in given} != set(TOLD[op]) or len(specs) not in (2, 3):
+        raise NotRebuildable(
+            f"{op} cannot be rebuilt: {counted(len(specs), 'input')}, with "
+            f"{text_of(given) or 'a stride and a padding that nothing tells'}"
+        )
+    settings = convolution.settings_of(op, specs[0].device)
+    if unknown := [name for name in settings if torch_api.setting(name) is None]:
+        raise NotRebuildable(
+            f"this torch ({torch.__version__}) does not tune {op}: it has no {unknown[0]}"
+        )
+    program = _plain(convolution.function_of(op, given), convolution.specs_of(op, specs, given))
+    return replace(program, settings=settings)
 
 
-def _scaled_mm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None) -> Any:
-    """The key tells no dtype of the result: that of the bias, else what models mostly take."""
-    dtype = torch.bfloat16 if bias is None else bias.dtype
-    return torch._scaled_mm(a, b, scale_a, scale_b, bias=bias, out_dtype=dtype)
+def _settings(given: Options) -> Mapping[str, object]:
+    """Of Inductor's, without which it does not offer what a program was offered."""
+    return {"triton.enable_persistent_tma_matmul": True} if TMA in dict(given) else {}
 
 
 def _mm_plus_mm(a: Any, b: Any, c: Any, d: Any) -> Any:
@@ -107,7 +101,6 @@ def _grouped_mm(a: Any, b: Any, ends: Any = None) -> Any:
 
 
 _COMPOSED: Mapping[str, Callable[..., Any]] = {
-    "scaled_mm": _scaled_mm,
     "mm_plus_mm": _mm_plus_mm,
     "grouped_mm": _grouped_mm,
 }
@@ -132,19 +125,16 @@ def _plain(function: Callable[..., Any], specs: Sequence[TensorSpec]) -> Rebuilt
         ]
         return function(*inputs)
 
-    arguments = (_storage(spec) if spec.offset else tensor_like(spec) for spec in specs)
+    arguments = (storage_of(spec) if spec.offset else tensor_like(spec) for spec in specs)
     return Rebuilt(program, tuple(arguments), freezing=False)
 
 
 def _linear(op: str, row: Op, specs: Sequence[TensorSpec]) -> Rebuilt:
-    """Its weight is frozen into the graph and packed by MKL or oneDNN."""
+    """Its weight is frozen into the graph and packed by MKL."""
     if not row.takes(len(specs)):
         raise NotRebuildable(f"{op} with {counted(len(specs), 'input')} is not known")
     given = dict(zip(row.inputs, specs, strict=False))
     weight, bias = given["b"], given.get("bias")
-    if row.packed:
-        rows, columns = weight.sizes
-        weight = TensorSpec(weight.device, weight.dtype, (rows, columns), (columns, 1), 0)
     module = _Linear(tensor_like(weight), None if bias is None else tensor_like(bias))
     return Rebuilt(module.eval(), (tensor_like(given["a"]),), freezing=True)
 
@@ -159,36 +149,6 @@ class _Linear(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         return torch.nn.functional.linear(x, self.weight, self.bias)
-
-
-def tensor_like(spec: TensorSpec) -> Any:
-    """A tensor of that device, dtype, sizes, strides and offset, always with the same values.
-
-    Frozen weights are part of the graph cache's key: equal ones find the same graph again.
-    """
-    return torch.as_strided(_storage(spec), spec.sizes, spec.strides, spec.offset)
-
-
-def _storage(spec: TensorSpec) -> Any:
-    """One dimension, as long as the view of `spec` reaches."""
-    last = sum((size - 1) * stride for size, stride in zip(spec.sizes, spec.strides, strict=True))
-    length = spec.offset + last + 1 if 0 not in spec.sizes else spec.offset
-    if last < 0 or spec.offset < 0:
-        raise NotRebuildable("its key has negative strides or offsets")
-    dtype = _dtype(spec.dtype)
-    try:
-        numbers = torch.arange(length, device=spec.device) % 17 - 8
-        return (numbers / 8).to(dtype) if dtype.is_floating_point else numbers.to(dtype)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise NotRebuildable(f"no {spec.dtype} tensor on {spec.device} here: {reason}") from error
-
-
-def _dtype(name: str) -> Any:
-    dtype = getattr(torch, name.removeprefix("torch."), None)
-    if not name.startswith("torch.") or not isinstance(dtype, torch.dtype):
-        raise NotRebuildable(f"this torch has no dtype {name}")
-    return dtype
 
 
 _THREADS = torch.get_num_threads()
@@ -293,6 +253,13 @@ class Recipe:
 def _alike(asked: TensorSpec, given: TensorSpec) -> bool:
     """A bias of one dimension is spread over the rows."""
     return asked.sizes[-len(given.sizes) :] == given.sizes and asked.device == given.device
+
+
+def rebuild_asked(recipe: Recipe, told: str) -> Rebuilt:
+    """Its op on its inputs, and what it was `told` besides. Raises NotRebuildable."""
+    if is_flex(recipe.op):
+        return flex_program(recipe.op, told)
+    return rebuild(recipe.op, recipe.specs, options_of(recipe.key, (), told))
 
 
 def asked_problem(job: TuneJob) -> Recipe:

@@ -23,17 +23,17 @@ from backend.cache.autotune import read_caches
 from backend.counted import counted, noun
 from backend.disk import safe
 from backend.disk.layout import Layout
-from backend.errors import BundleInvalid, StoreError, brief
+from backend.errors import MegaCacheInvalid, StoreError, brief
 from backend.measure.machine.devices import Readers, gpus
 from backend.pins.leftovers import DAYS, leftovers
-from backend.sharing.bundle import (
+from backend.sharing.mega_cache import (
     Artifact,
-    Bundle,
     Hiding,
+    MegaCache,
     Overwriting,
     configurations,
     hidden_pins,
-    read_bundle,
+    read_mega_cache,
 )
 from backend.toolchain import targets
 from backend.wire.jobs import Environment, EnvironmentJob
@@ -195,14 +195,18 @@ def _cache(layout: Layout) -> Iterator[Check]:
         yield Check(f"{name} cache", "ok", counted(graphs, "compiled graph"))
     logs = list(layout.sessions.glob("*.jsonl"))
     yield Check("sessions", "ok", counted(len(logs), "event log"))
-    yield from _leftovers(layout)
+    yield from leftover_checks(layout)
 
 
-def _leftovers(layout: Layout) -> Iterator[Check]:
+def leftover_checks(layout: Layout) -> Iterator[Check]:
+    """What lies there and is of no use, or waits for a command."""
     with contextlib.suppress(StoreError):  # the cache dir's own check says it
         found = leftovers(layout, time.time())
+        for line in found.unfinished:
+            yield Check("bundle", "bad", "not in its places", line)
         if found.old:
-            value = f"{len(found.old)} not used for {DAYS:g} days, {fmt.size(found.size)}"
+            value = f"{len(found.old)} cut off, or not used for {DAYS:g} days, "
+            value += fmt.size(found.size)
             yield Check("old files", "note", value, "`rocm-tui prune --yes` removes them")
 
 
@@ -277,29 +281,29 @@ class Examined:
 
     path: str
     checks: list[Check]
-    bundle: Bundle | None = None
+    mega: MegaCache | None = None
     hidden: Sequence[Hiding] = ()
     overwritten: Mapping[str, Overwriting] = field(default_factory=dict)
 
 
-def examine_bundle(path: Path, layout: Layout) -> Examined:
+def examine_mega_cache(path: Path, layout: Layout) -> Examined:
     try:
-        bundle = read_bundle(path)
-        hidden = hidden_pins(bundle, layout)
-        overwritten = {a.key: becomes for a, becomes in configurations(bundle, layout)}
-    except BundleInvalid as error:
+        mega = read_mega_cache(path)
+        hidden = hidden_pins(mega, layout)
+        overwritten = {a.key: becomes for a, becomes in configurations(mega, layout)}
+    except MegaCacheInvalid as error:
         advice = "write the bytes of torch.compiler.save_cache_artifacts()[0] to a file"
-        return Examined(str(path), [Check("bundle", "bad", str(error), advice)])
+        return Examined(str(path), [Check("mega-cache", "bad", str(error), advice)])
     except StoreError as error:
         return Examined(str(path), [Check("pins", "bad", str(layout.pins), str(error))])
     checks = [
-        Check("bundle", "ok", f"{path}: {_bytes(bundle.size)}, its checksum is right"),
-        *_contents(bundle.artifacts),
-        *_dangers(bundle.artifacts),
+        Check("mega-cache", "ok", f"{path}: {_bytes(mega.size)}, its checksum is right"),
+        *_contents(mega.artifacts),
+        *_dangers(mega.artifacts),
         *_overwriting(overwritten),
         *_hiding(hidden),
     ]
-    return Examined(str(path), checks, bundle, hidden, overwritten)
+    return Examined(str(path), checks, mega, hidden, overwritten)
 
 
 def _contents(artifacts: Sequence[Artifact]) -> Iterator[Check]:

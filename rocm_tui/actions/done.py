@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.session import LATEST
-from backend.pins.held import default_who
+from backend.pins.drift import default_who
 from backend.wire.codec import WireError, read, to_json
 
 KEPT = 1000

@@ -25,6 +25,7 @@ from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.model.trial import TrialArm
 from backend.model.tuning import Tuning
+from backend.pins.file import new_group
 from backend.wire.jobs import TrialJob, WorkerJob
 from rocm_tui.actions.improve_file import alone, read_search, write_search
 from rocm_tui.actions.measure import Measuring, NotMeasurable, NotMeasured
@@ -321,9 +322,9 @@ def pin_proposals(
     layout: Layout,
     note: str,
 ) -> list[Pinned]:
-    """Pin them, with this note. Raises NotPinnable, NoSuchChoice and StoreErrors; those before the
-    one that cannot be pinned then are."""
-    pinned = []
+    """Pin them, with this note, to be undone as one. Raises NotPinnable, NoSuchChoice and
+    StoreErrors; those before the one that cannot be pinned then are."""
+    pinned, group = [], new_group("improve")
     for proposal in wanted:
         row = rows.get(proposal.subject.key)
         if row is None:
@@ -331,5 +332,5 @@ def pin_proposals(
         choice = next((c for c in row.tuning.choices if c.hash == proposal.candidate.hash), None)
         if choice is None:
             raise NoSuchChoice(f"tuning {row.id} has {proposal.candidate.name} no more")
-        pinned.append(pin_choice(pinnable(row, choice, sessions), layout, note=note))
+        pinned.append(pin_choice(pinnable(row, choice, sessions), layout, note=note, group=group))
     return pinned

@@ -1,7 +1,8 @@
-"""What a person's own program launched of the kernels that Triton tuned: the proof of their pins.
+"""What a person's own program launched of the kernels that Triton or Inductor tuned: the proof of
+their pins.
 
 Only where such a pin is to be verified, Python finds our hooks in the program, which write down
-what Triton launches first for each key, and do nothing else.
+what is launched first for each key, and do nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
 from backend.inductor.hooks.kernels import FOLDER
+from backend.model.inductor_kernel import is_inductors, is_kernel
 from backend.model.kernel import TRITON, alike, inputs_of
 from backend.model.pin import Pin
 from rocm_tui import environment as hook_env
@@ -29,19 +31,20 @@ _MOST = 64 << 20
 @dataclass(frozen=True, slots=True)
 class Launch:
     """The first launch of a kernel with one key: the hash of the config, our inputs key, and
-    whether the config was read from Triton's cache."""
+    whether the config was read from a file, so that none was timed."""
 
+    op: str
     inputs: str
     config: str
     read: bool
 
     def is_of(self, pin: Pin) -> bool:
         """Whether it is the very tuning that is pinned."""
-        return pin.op == TRITON and self.inputs == pin.inputs
+        return (self.op, self.inputs) == (pin.op, pin.inputs)
 
     def is_like(self, pin: Pin) -> bool:
         """Whether kernel and key are those of the pin, whatever list of configs was tried."""
-        return pin.op == TRITON and alike(self.inputs) == alike(pin.inputs)
+        return pin.op == self.op == TRITON and alike(self.inputs) == alike(pin.inputs)
 
 
 class LaunchFolder:
@@ -50,7 +53,7 @@ class LaunchFolder:
     def __init__(self, pins: Sequence[Pin]) -> None:
         """Raises RocmTuiError if the folder cannot be made."""
         self._path: Path | None = None
-        if any(pin.op == TRITON for pin in pins):
+        if any(is_kernel(pin.op) for pin in pins):
             try:
                 self._path = Path(tempfile.mkdtemp(prefix="rocm-tui-launches-"))
             except OSError as error:
@@ -88,9 +91,12 @@ def _launch(line: bytes) -> Launch | None:
     told = json_object(line)
     if told is None:
         return None
+    op, inputs = told.get("op"), told.get("inputs")
+    if isinstance(op, str) and isinstance(inputs, str) and is_inductors(op):
+        return Launch(op, inputs, str(told.get("config")), told.get("read") is True)
     kernel, key, config = told.get("kernel"), told.get("key"), told.get("config")
     if not (isinstance(kernel, str) and isinstance(key, list) and isinstance(config, str)):
         return None
     # As in the name of its file, which is cut.
     inputs = inputs_of(kernel[:150], key, str(told.get("digest") or ""))
-    return Launch(inputs, config, told.get("read") is True)
+    return Launch(TRITON, inputs, config, told.get("read") is True)

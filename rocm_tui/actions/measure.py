@@ -14,7 +14,6 @@ from dataclasses import replace
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.choice import Caches, Choice, Measurement
-from backend.model.convolution import text_of
 from backend.model.tuning import Tuning
 from backend.wire.jobs import MeasureJob, MeasureResult, PeakJob, PeakResult
 from rocm_tui.config.reading import config
@@ -92,7 +91,7 @@ def measure_job(
         caches=caches,
         rounds=rounds,
         threads=tuning.threads,
-        options=text_of(tuning.options),
+        options=tuning.told,
     )
 
 

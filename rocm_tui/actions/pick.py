@@ -19,7 +19,11 @@ from rocm_tui.session.model import Model, Row
 from rocm_tui.session.proofs import with_torch
 
 
-def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
+def load_model(
+    layout: Layout,
+    paths: Sequence[str] = (),
+    also: Sequence[str] = (),
+) -> Model:
     """Everything that `paths` (else the cache dir), and `also` others, tell; with the pins of the
     cache dir. Traces of a profiler tell of no tuning, so the cache dir is read with them.
 

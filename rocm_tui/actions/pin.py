@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import is_kernel
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.pins.file import HistoryEntry
+from backend.pins.file import Group, HistoryEntry, new_group
 from backend.pins.state import PinPlan, PinReport, PinStatus
 from backend.pins.store import PinStore
-from backend.pins.undo import UndoStep, next_undo, undo
+from backend.pins.undo import Undo, next_undo, undo
 from rocm_tui.errors import NoSuchChoice, NotPinnable
 from rocm_tui.session.find import find_choice, system_hash
 from rocm_tui.session.model import Row
-from rocm_tui.session.possible import why_not_hashed, why_not_known
+from rocm_tui.session.possible import why_not_hashed, why_not_pinned_there, why_wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Pinned:
     @property
     def done(self) -> bool:
         """Whether all was done that a pin can do: only its program can prove a Triton kernel's."""
-        alone = self.report.pin.op == TRITON and self.state == "unproven"
+        alone = is_kernel(self.report.pin.op) and self.state == "unproven"
         return self.active or alone
 
     @property
@@ -60,18 +60,23 @@ class Pinned:
         return "" if status is None or self.active else status.detail
 
 
-def pinnable(row: Row, choice: Choice | str, sessions: Mapping[str, Session]) -> Pinnable:
-    """May this choice, or the one that a person names so, be pinned? Reads no file.
+def pinnable(
+    row: Row, choice: Choice | str, sessions: Mapping[str, Session], *, wrong: bool = False
+) -> Pinnable:
+    """May this choice, or the one that a person names so, be pinned? Reads no file. With `wrong`
+    also one whose result was found to be wrong.
 
     Raises NotPinnable and NoSuchChoice if not.
     """
     key = row.tuning.key
     if key is None:
-        raise NotPinnable(why_not_known(row.tuning) or "")
+        raise NotPinnable(why_not_pinned_there(row.tuning) or "")
     if isinstance(choice, str):
         choice = find_choice(row.tuning, choice)
     if choice.hash is None:
         raise NoSuchChoice(why_not_hashed(row.id, [choice]) or "")
+    if not wrong and (why := why_wrong(row, choice)):
+        raise NotPinnable(f"{why}; `rocm-tui pin {row.id} CHOICE --wrong` pins it all the same")
     return Pinnable(row, choice, key, choice.hash, sessions)
 
 
@@ -82,10 +87,15 @@ def plan_pin(wanted: Pinnable, layout: Layout) -> PinPlan:
 
 
 def pin_choice(
-    wanted: Pinnable, layout: Layout, *, note: str = "", plan: PinPlan | None = None
+    wanted: Pinnable,
+    layout: Layout,
+    *,
+    note: str = "",
+    plan: PinPlan | None = None,
+    group: Group | None = None,
 ) -> Pinned:
     """Let the choice win for every later torch.compile; in the cache file of `plan`, where a person
-    agreed to that. Raises StoreError."""
+    agreed to that. `group` is the command that pins it among others. Raises StoreError."""
     system = plan.system_hash if plan else system_hash(wanted.row, wanted.sessions, layout)
     report = PinStore(layout).pin(
         system,
@@ -94,6 +104,7 @@ def pin_choice(
         label=wanted.choice.label,
         note=note,
         config=wanted.choice.config,
+        group=group,
     )
     return Pinned(wanted.choice, report)
 
@@ -103,17 +114,18 @@ def list_pins(layout: Layout) -> tuple[Pin, ...]:
     return PinStore(layout).pins()
 
 
-def take_back(pins: Iterable[Pin], layout: Layout) -> None:
+def take_back(pins: Sequence[Pin], layout: Layout) -> None:
     """Restore what these pins changed. Raises StoreError."""
     store = PinStore(layout)
+    group = new_group("unpin") if len(pins) > 1 else None
     for pin in pins:
-        store.unpin(pin.key, pin.system_hash)
+        store.unpin(pin.key, pin.system_hash, group=group)
 
 
 def take_all_back(layout: Layout) -> list[Pin]:
     """Restore what any pin changed; the pins that were. Raises StoreError."""
     store = PinStore(layout)
-    return [report.pin for report in store.unpin_all()] if store.pins() else []
+    return [report.pin for report in store.unpin_all(group=new_group("unpin --all"))]
 
 
 def pin_states(layout: Layout) -> list[PinStatus]:
@@ -131,13 +143,15 @@ def pin_history(layout: Layout) -> tuple[HistoryEntry, ...]:
     return PinStore(layout).history()
 
 
-def next_step_back(layout: Layout) -> UndoStep | None:
-    """What `step_back` would undo; None if nothing is left. Raises StoreError."""
+def next_step_back(layout: Layout) -> Undo | None:
+    """What `step_back` would undo: a pin or an unpin, or all those of one command; None if nothing
+    is left. Raises StoreError."""
     return next_undo(layout)
 
 
-def step_back(layout: Layout, step: UndoStep) -> PinReport:
-    """Undo this pin or unpin. Raises StoreError, also if it is not the next step any more."""
+def step_back(layout: Layout, step: Undo) -> list[PinReport]:
+    """Undo this, all of it or nothing. Raises StoreError, also if it is not the next step any
+    more."""
     return undo(layout, step)
 
 

@@ -23,6 +23,7 @@ from typing import Literal
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
+from backend.model.inductor_kernel import is_inductors
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
@@ -72,9 +73,11 @@ class Finding:
         return "untuned" if self.untuned else "absent"
 
     def hear(self, launch: Launch, labels: Mapping[str, str]) -> None:
-        """Of a kernel of Triton's own autotuning."""
+        """Of a Triton kernel. One of Inductor may come to the pinned config by being tuned."""
         if launch.is_of(self.pin) and launch.config == self.pin.hash:
-            self.called += 1
+            again = is_inductors(self.pin.op) and not launch.read
+            self.untuned += again
+            self.called += not again
         elif launch.is_of(self.pin):
             self.others[labels.get(launch.config, ANOTHER)] += 1
         elif launch.is_like(self.pin):
@@ -110,7 +113,7 @@ class Witness:
                 self._judge(finding, text)
 
     def hear_launches(self, launches: Iterable[Launch]) -> None:
-        """Take what was launched of Triton's own autotuning."""
+        """Take what was launched of Triton kernels."""
         for launch in launches:
             for finding in self.findings:
                 known = self._choices.get(finding.pin.key, {})
@@ -141,7 +144,9 @@ class Witness:
 
     def _wanted(self, pin: Pin, hash: str) -> Wanted:
         choice = self._choices.get(pin.key, {}).get(hash)
-        config = choice.config if choice is not None else {}
+        config: Mapping[str, str] = choice.config if choice is not None else {}
+        if not config and hash == pin.hash:
+            config = pin.config  # no session is here: the pin came with a bundle, say
         return Wanted(pin.op, pin.inputs, hash, _rivals(pin), config)
 
 
@@ -308,8 +313,8 @@ def _known_choices(layout: Layout) -> Mapping[object, Mapping[str, Choice]]:
 
 
 def as_tuned(pins: Sequence[Pin], layout: Layout) -> list[Asked]:
-    """Pins with what a session tells of the process that tuned what is pinned: its threads, and a
-    convolution's options."""
+    """Pins with what a session tells of the process that tuned what is pinned: its threads, and
+    what its op was told beside its inputs."""
     tunings = {
         (row.tuning.key, choice.hash): row.tuning
         for row in load_model(layout).rows()
@@ -319,4 +324,4 @@ def as_tuned(pins: Sequence[Pin], layout: Layout) -> list[Asked]:
 
 
 def _as_tuned(pin: Pin, tuning: Tuning | None) -> Asked:
-    return Asked(pin) if tuning is None else Asked(pin, tuning.threads, tuning.options)
+    return Asked(pin) if tuning is None else Asked(pin, tuning.threads, tuning.told)

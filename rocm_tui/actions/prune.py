@@ -10,7 +10,8 @@ from backend.pins.leftovers import Leftover, leftovers, remove
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What is old, what of it is gone now, and a line for all that was not looked through."""
+    """What is old, what of it is gone now, and a line for what was not looked
+    through, or waits for a command."""
 
     old: tuple[Leftover, ...]
     gone: tuple[Leftover, ...]
@@ -21,4 +22,4 @@ def prune(layout: Layout, now: float, days: float, yes: bool) -> Pruned:
     """Without `yes` nothing is removed. Raises UnsafePath, OSError."""
     found = leftovers(layout, now, days)
     gone = (one for one in found.old if yes and remove(layout, one, now, days))
-    return Pruned(found.old, tuple(gone), found.kept)
+    return Pruned(found.old, tuple(gone), (*found.kept, *found.unfinished))

@@ -10,18 +10,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from backend.cache.autotune import read_caches
+from backend.cache.best_config import KernelFiles
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.safe import write_atomic
 from backend.disk.trusted import user_name
 from backend.errors import StoreError
 from backend.model.choice import Choice
+from backend.model.inductor_kernel import is_inductors
+from backend.model.ops import is_flex
 from backend.model.tuning import Tuning
-from backend.pins.file import Record, read_pin_file
-from backend.pins.held import default_who
+from backend.pins.drift import default_who
+from backend.pins.file import Record, new_group, read_pin_file
 from backend.pins.store import PinStore
-from backend.sharing.kernel_options import FlexChoice, is_flex, operands
-from backend.sharing.plan import Difference, Step, differences, steps_of, system_for
+from backend.sharing.kernel_options import FlexChoice, operands
+from backend.sharing.plan import Difference, Step, differences, steps_of, system_for, take_in
 from backend.sharing.share import (
     Machine,
     Share,
@@ -32,6 +35,7 @@ from backend.sharing.share import (
     read_share,
     share_text,
 )
+from backend.tables.keys import is_table
 from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui.actions.pick import load_model
 from rocm_tui.environment import find_python
@@ -56,6 +60,7 @@ def pins_to_share(
     if not records:
         return []
     origins = _Origins(layout, load_model(layout, also=sources), python)
+    files = KernelFiles(layout.root)
     return [
         SharedPin(
             op=record.op,
@@ -63,13 +68,16 @@ def pins_to_share(
             precision=record.precision,
             hash=record.hash,
             label=record.label,
-            machine=origins.machine(record.pin.id, record.system_hash),
+            machine=Machine(host=record.who.rpartition("@")[2] or None)
+            if is_table(record.op)
+            else origins.machine(record.pin.id, record.system_hash),
             config=record.config or origins.config(record.pin.id, record.hash),
             timings=record.timings,
             device=record.device,
             who=record.who,
             when=record.when,
             note=record.note,
+            lists=files.lists(record.op, record.inputs) if is_inductors(record.op) else (),
         )
         for record in records
     ]
@@ -176,8 +184,9 @@ def export_text(pins: Sequence[SharedPin]) -> str:
 
 def unknown_origins(pins: Sequence[SharedPin]) -> dict[str, list[str]]:
     """What an import will not be able to check: the ids of the pins that lack it, by its name."""
+    products = [pin for pin in pins if not is_table(pin.op)]
     lacking = {
-        name: [pin.id for pin in pins if getattr(pin.machine, name) is None]
+        name: [pin.id for pin in products if getattr(pin.machine, name) is None]
         for name in ("arch", "torch")
     }
     return {name: ids for name, ids in lacking.items() if ids}
@@ -185,12 +194,17 @@ def unknown_origins(pins: Sequence[SharedPin]) -> dict[str, list[str]]:
 
 def write_shared(path: Path, text: str) -> None:
     """Raises UsageError for a path that is no file, and NotWritable."""
+    write_atomic(file_to_write(path), text.encode())
+
+
+def file_to_write(path: Path) -> Path:
+    """The file that `path` means, behind links. Raises UsageError where it is none to write."""
     if path.is_symlink() and (owner := path.lstat().st_uid) not in (os.geteuid(), 0):
         raise UsageError(f"{path} is a link of {user_name(owner)}; name the file that it leads to")
     real = path.resolve()
     if real.exists() and not real.is_file():
         raise UsageError(f"{path} is not a regular file; -o takes the name of one")
-    write_atomic(real, text.encode())
+    return real
 
 
 # Import.
@@ -216,14 +230,20 @@ class ImportPlan:
         return all(step.action != "refused" for step in self.steps)
 
     @property
-    def changes(self) -> list[SharedPin]:
+    def changes(self) -> list[Step]:
         """The pins that would be made."""
-        return [step.pin for step in self.steps if step.changes]
+        return [step for step in self.steps if step.changes]
 
 
-def plan_import(path: Path, ids: Sequence[str], layout: Layout, python: str | None) -> ImportPlan:
-    """Check the pins of a file, or those of `ids`; nothing is changed. Without pins torch is not
-    asked.
+def plan_import(
+    path: Path,
+    ids: Sequence[str],
+    layout: Layout,
+    python: str | None,
+    tables: Sequence[Path] = (),
+) -> ImportPlan:
+    """Check the pins of a file, or those of `ids`; nothing is changed. Without pins of products
+    torch is not asked. Pins of entries of tuned tables go into `tables`.
 
     Raises ShareInvalid, NoSuchTuning, NoTorchPython, JobError and CacheUnreadable.
     """
@@ -231,14 +251,16 @@ def plan_import(path: Path, ids: Sequence[str], layout: Layout, python: str | No
     pins = _pins_of(share, ids)
     if not pins:
         return ImportPlan(share, Machine())
-    here = machine_here(asdict(_ask_worker(layout, python)))
-    if here.system_hash is None:
-        raise JobFailed("torch does not tell the name of this machine's cache file")
-    origins = dict.fromkeys(pin.machine for pin in pins)
+    here, origins = Machine(), dict.fromkeys(p.machine for p in pins if not is_table(p.op))
+    if origins:
+        here = machine_here(asdict(_ask_worker(layout, python)))
+        if here.system_hash is None:
+            raise JobFailed("torch does not tell the name of this machine's cache file")
+    real = [Path(os.path.realpath(table)) for table in tables]
     return ImportPlan(
         share=share,
         here=here,
-        steps=steps_of(pins, here, PinStore(layout)),
+        steps=steps_of(pins, here, PinStore(layout), real),
         differences={there: differences(there, here) for there in origins},
     )
 
@@ -257,28 +279,15 @@ def _pins_of(share: Share, ids: Sequence[str]) -> list[SharedPin]:
 
 
 def apply_import(plan: ImportPlan, layout: Layout) -> int:
-    """Pin one after the other; how many. Raises ImportCutShort if one cannot be written."""
-    store, pins = PinStore(layout), plan.changes
-    for done, pin in enumerate(pins):
+    """Pin one after the other, to be undone as one; how many. Raises ImportCutShort if one cannot
+    be written."""
+    store, pins, group = PinStore(layout), plan.changes, new_group("import")
+    for done, step in enumerate(pins):
         try:
-            store.pin(
-                system_for(pin, plan.here),
-                pin.key,
-                pin.hash,
-                label=pin.label,
-                note=_note(pin),
-                config=pin.config,
-                wait=True,
-            )
+            system = None if step.table else system_for(step.pin, plan.here)
+            take_in(store, step.pin, system, group, step.table)
         except StoreError as error:
             raise ImportCutShort(
                 f"imported {done} of {counted(len(pins), 'pin')}; the rest was not: {error}"
             ) from error
     return len(pins)
-
-
-def _note(pin: SharedPin) -> str:
-    """Where it comes from, and what it said there."""
-    day = time.strftime("%Y-%m-%d", time.localtime(pin.when))
-    origin = f"imported from {pin.machine.host or 'another host'}, pinned {day} by {pin.who or '?'}"
-    return f"{pin.note} ({origin})" if pin.note else origin

@@ -9,8 +9,8 @@ from backend.counted import counted
 from backend.model.choice import Choice
 from backend.model.ops import OPS
 from rocm_tui.actions.measure import choices_to_measure, measure_job
-from rocm_tui.actions.tune import problem_of
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.jobs.tune import problem_of
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
@@ -71,7 +71,7 @@ def find_suspects(rows: Iterable[Row], share: Callable[[Row], float] = time_of) 
 def _choices(row: Row) -> tuple[Choice, ...]:
     """Raises RocmTuiError for what cannot be measured."""
     row_of_op = OPS.get(row.tuning.op)
-    told = row.tuning.op == "convolution" and problem_of(row.tuning).options
+    told = problem_of(row.tuning).told
     if not told and (row_of_op is None or not row_of_op.buildable):
         raise RocmTuiError(f"{row.tuning.op} cannot be made again")
     tuning, near = row.tuning, choices_to_measure(row)

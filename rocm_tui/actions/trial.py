@@ -21,7 +21,7 @@ from rocm_tui.jobs.run import RunJob, try_modes, without_broken
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
-from rocm_tui.session.possible import why_not_hashed, why_not_known
+from rocm_tui.session.possible import TRIED, why_not_alone, why_not_hashed, why_not_tried
 
 BASELINE: Arm = ()
 UNASKED = 3
@@ -49,7 +49,9 @@ def swap_of(row: Row, choice: Choice) -> Swap:
     """Raises NotTried and NoSuchChoice."""
     key = row.tuning.key
     if key is None:
-        raise NotTried(why_not_known(row.tuning) or "")
+        raise NotTried(why_not_tried(row.tuning) or "")
+    if (alone := why_not_alone(row.tuning, TRIED)) is not None:
+        raise NotTried(alone)
     if choice.hash is None:
         raise NoSuchChoice(why_not_hashed(row.id, [choice]) or "")
     return Swap(key.op, key.inputs, key.precision, choice.hash, choice.label)

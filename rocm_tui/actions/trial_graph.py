@@ -22,7 +22,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.session.graph_rows import GraphRow, find_graph
 from rocm_tui.session.model import Row
-from rocm_tui.session.possible import why_not_known
+from rocm_tui.session.possible import TRIED, why_not_alone, why_not_tried
 
 CAPTURE = "run it with `rocm-tui run --capture -- ...` first"
 MOST_TEXT = 32 << 20
@@ -64,7 +64,9 @@ def graph_for(row: Row, graphs: Sequence[GraphRow], wanted: str | None = None) -
     or begins with `wanted`. Raises NotTried and NoSuchGraph."""
     key = row.tuning.key
     if key is None:
-        raise NotTried(why_not_known(row.tuning) or "")
+        raise NotTried(why_not_tried(row.tuning) or "")
+    if (alone := why_not_alone(row.tuning, TRIED)) is not None:
+        raise NotTried(alone)
     if wanted is not None:
         graphs = [find_graph(graphs, wanted)]
     holding = [graph for graph in graphs if key in graph.tunings]

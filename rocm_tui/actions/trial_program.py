@@ -37,8 +37,15 @@ from backend.measure.trial import (
 )
 from backend.measure.verdict import schedule
 from backend.model.events import GraphCalled, GraphCompiled
-from backend.pins.file import read_pin_file
+from backend.model.kernel import TRITON
+from backend.pins.file import Record, read_pin_file
 from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.actions.trial_kernels import (
+    copy_times,
+    environment,
+    not_launched,
+    pinned_kernels,
+)
 from rocm_tui.config.reading import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
 from rocm_tui.errors import UsageError
@@ -102,7 +109,8 @@ def try_program(
 
     Raises NotTried where nothing is pinned, or a run ended badly or had no steps; StoreErrors.
     """
-    if not read_pin_file(layout.pins).pins:
+    pins = read_pin_file(layout.pins)
+    if not pins.pins:
         raise NotTried("nothing is pinned, so the program would be compared with itself")
     here = _ours()
     _remove_left(layout, here)
@@ -111,7 +119,9 @@ def try_program(
     try:
         copy_unpinned(layout, layouts["without"])
         copy_pinned(layout, layouts["with"])
-        runner = _Runner(command, layout, layouts, steps, env, begun, tell)
+        kernels = pinned_kernels(pins)
+        copy_times(kernels, layouts["with"])
+        runner = _Runner(command, layout, layouts, steps, kernels, env, begun, tell)
         budget = config().budgets.program if budget is None else budget
         return runner.until_clear(pairs, budget, error)
     finally:
@@ -139,6 +149,7 @@ class _Runner:
         layout: Layout,
         layouts: Mapping[Side, Layout],
         steps: Steps,
+        kernels: Sequence[Record],
         env: Mapping[str, str],
         begun: Callable[[int, Side], None],
         tell: Tell,
@@ -147,6 +158,7 @@ class _Runner:
         self._layout = layout
         self._layouts = layouts
         self._steps = steps
+        self._kernels = kernels
         self._env = env
         self._begun = begun
         self._tell = tell
@@ -185,8 +197,9 @@ class _Runner:
         self._begun(pair, side)
         private = self._layouts[side]
         env = {**unhooked(self._env), "TORCHINDUCTOR_CACHE_DIR": str(private.root)}
+        env |= environment(self._kernels, private)
         run = run_id()
-        if self._steps.graph is not None:
+        if self._steps.graph is not None or self._kernels:
             forbidden = hooks_forbidden(env)
             if forbidden:
                 raise NotTried(forbidden)
@@ -258,10 +271,19 @@ class _Runner:
     def _doubts(self) -> tuple[str, ...]:
         """What the private caches show after both sides have compiled."""
         code = {side: code_of(private) for side, private in self._layouts.items()}
-        if not any(code.values()):
+        triton = any(record.op == TRITON for record in self._kernels)
+        if not any(code.values()) and not triton:
             return (
                 "The program compiled nothing in the cache dir that it was given: it may have its "
                 "own, and then both sides are the same.",
+            )
+        if self._kernels:
+            return tuple(
+                plain(
+                    f"The pinned {record.label} of {record.op} {record.inputs} was not launched on "
+                    "the side with the pins."
+                )
+                for record in not_launched(self._kernels, self._layouts["with"])[:SHOWN]
             )
         if code["with"] == code["without"]:
             return (

@@ -1,156 +1,26 @@
-"""Tune an op again: what a person types as a problem, the worker's job for it, what came of it."""
+"""Tune an op again: what a person types as a problem, and what Inductor shall try."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from backend.counted import counted
-from backend.model import convolution
-from backend.model.choice import sort_choices
 from backend.model.ops import ITEM_BYTES, OPS, product_of
 from backend.model.origin import is_own
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
-from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
 from rocm_tui.environment import device_env
-from rocm_tui.errors import RocmTuiError, UsageError
-from rocm_tui.harmless import plain
-from rocm_tui.jobs.limits import JobError, check_seconds
-from rocm_tui.jobs.run import RunJob, try_modes
+from rocm_tui.errors import UsageError
+from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.jobs.tune import TuneOptions, problem_of
 from rocm_tui.meant import did_you_mean
 from rocm_tui.session.model import Row
 from rocm_tui.session.possible import why_not_tuned
 
 BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
 """Inductor's names of what it can tune a matrix product with."""
-SPACES = ("default", "exhaustive")
-_SEARCH_SPACES: Mapping[str, SearchSpace] = {"default": "DEFAULT", "exhaustive": "EXHAUSTIVE"}
-
-
-class NotTunable(RocmTuiError):
-    """Too little is known of a tuning to make it again."""
-
-
-class NotTuned(RocmTuiError):
-    """Nothing was tuned; one line says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class TuneOptions:
-    """What Inductor shall try; None is what it would do by itself. `budget` is in seconds.
-
-    `mode` is an index of the worker's modes; without it the one that the cache tells of is taken.
-    """
-
-    backends: tuple[str, ...] | None = None
-    search_space: str | None = None
-    templates: bool = False
-    budget: float | None = None
-    mode: int | None = None
-
-
-def problem_of(tuning: Tuning) -> Problem:
-    """The problem of a known tuning, without its results. Raises NotTunable."""
-    why = why_not_tuned(tuning)
-    if why is not None:
-        raise NotTunable(why)
-    inputs_key = tuning.inputs_key if tuning.precision is not None else None
-    told = {convolution.of_hash(choice.hash or "") for choice in tuning.choices} - {()}
-    options = tuning.options or (told.pop() if len(told) == 1 else ())
-    return replace(tuning.problem, inputs_key=inputs_key, dims=(), options=options)
-
-
-def words_of(problem: Problem) -> dict[str, Any]:
-    """The problem in JSON: its key where that is known, else its shapes and types."""
-    threads = {} if problem.threads is None else {"threads": problem.threads}
-    if problem.key is not None:
-        key = problem.key
-        return {"op": key.op, "inputs": key.inputs, "precision": key.precision, **threads}
-    optional = {
-        "strides": [list(strides) for strides in problem.strides] or None,
-        "device": problem.device,
-        "precision": problem.precision,
-    }
-    return {
-        **threads,
-        "op": problem.op,
-        "shapes": [list(shape) for shape in problem.shapes],
-        "dtypes": list(problem.dtypes),
-        **{name: value for name, value in optional.items() if value is not None},
-    }
-
-
-def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
-    """The job of a worker; a problem's key says it all."""
-    by_key = problem.key is not None
-    space = options.search_space
-    return TuneJob(
-        op=problem.op,
-        inputs=problem.inputs_key if by_key else None,
-        precision=problem.precision,
-        shapes=() if by_key else problem.shapes,
-        dtypes=() if by_key else problem.dtypes,
-        strides=() if by_key else problem.strides,
-        device=None if by_key else problem.device,
-        threads=problem.threads,
-        options=convolution.text_of(problem.options),
-        backends=options.backends or None,
-        search_space=None if space is None else _SEARCH_SPACES[space],
-        templates=options.templates,
-        budget=options.budget,
-        mode=options.mode or 0,
-    )
-
-
-def tune(run: RunJob, problem: Problem, options: TuneOptions) -> Tuning:
-    """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
-
-    A choice that ends its worker has failed, and another worker times the others. Raises JobError
-    and NotTuned.
-    """
-    broken: dict[str, str] = {}
-    job = tune_job(problem, options)
-    if options.mode is None:
-        [(_, answers)] = try_modes(
-            [job],
-            lambda job, mode: _without_broken(run, replace(job, mode=mode), broken),
-            lambda result: result.conclusive,
-        )
-        for result in answers.values():
-            if result.conclusive:
-                return _tuned(problem, result)
-    return _tuned(problem, _without_broken(run, replace(job, any_mode=True), broken))
-
-
-def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneResult:
-    """The job again without each choice that ends its worker; `broken` learns them."""
-    while True:
-        try:
-            return run(replace(job, broken=dict(broken)))
-        except JobError as error:
-            if error.blamed is None or error.blamed in broken:
-                raise
-            broken[error.blamed] = str(error)
-
-
-def _tuned(problem: Problem, result: TuneResult) -> Tuning:
-    if not result.ok:
-        raise NotTuned(plain(result.reason))
-    return Tuning(
-        op=result.op,
-        shapes=problem.shapes,
-        strides=problem.strides,
-        dtypes=problem.dtypes,
-        device=problem.device,
-        precision=result.precision,
-        inputs_key=result.inputs,
-        choices=sort_choices(list(result.choices)),
-        threads=problem.threads,
-    )
 
 
 # What a person types behind `rocm-tui tune`.
@@ -241,11 +111,13 @@ def backend_list(text: str | None) -> tuple[str, ...] | None:
     return names
 
 
-def distinct(rows: Iterable[Row]) -> list[Row]:
-    """One row a problem, in their order: a log tells the same one again and again."""
+def distinct(rows: Iterable[Row], known: bool = False) -> list[Row]:
+    """One row a problem, in their order: a log tells the same one again and again. Raises
+    NotTunable where too little is known of one; with `known` such are left out."""
     first: dict[Problem, Row] = {}
     for row in rows:
-        first.setdefault(problem_of(row.tuning), row)
+        if not known or why_not_tuned(row.tuning) is None:
+            first.setdefault(problem_of(row.tuning), row)
     return list(first.values())
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError, brief
-from backend.model.convolution import Options, text_of
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import is_kernel
 from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.pins.proof import keep_proof
+from backend.tables.keys import is_table
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
 from rocm_tui.config.reading import config
 from rocm_tui.errors import RocmTuiError
@@ -33,12 +33,12 @@ Tell = Callable[[int, Pin, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A pin, how many threads the process had that tuned it, and what a convolution was given
-    besides its inputs, where these are known."""
+    """A pin, how many threads the process had that tuned it, and what its op was told besides its
+    inputs (`Problem.told`), where these are known."""
 
     pin: Pin
     threads: int | None = None
-    options: Options = ()
+    told: str = ""
 
     def job(self, mode: int = 0) -> VerifyJob:
         pin = self.pin
@@ -49,7 +49,7 @@ class Asked:
             pin.hash,
             mode,
             self.threads,
-            text_of(self.options),
+            self.told,
         )
 
 
@@ -59,7 +59,15 @@ def _kind(asked: Asked) -> tuple[bool, str]:
 
 
 OWN_PROGRAM = "only its own program calls it: rocm-tui verify -- CMD"
+TABLE = "another tuner's program takes it from its table, which is not seen from here"
 """Why a worker cannot verify the pin of a Triton kernel."""
+
+
+def why_not_here(pin: Pin) -> str:
+    """Why no worker can prove it; empty where one can."""
+    if is_table(pin.op):
+        return TABLE
+    return OWN_PROGRAM if is_kernel(pin.op) else ""
 
 
 class NotVerified(RocmTuiError):
@@ -113,8 +121,8 @@ class Verifying:
 
     def _answer(self, asked: Asked, mode: int) -> VerifyResult:
         """The worker's result; what becomes of the worker instead is a pin that is not verified."""
-        if asked.pin.op == TRITON:
-            return _failed(OWN_PROGRAM)
+        if why := why_not_here(asked.pin):
+            return _failed(why)
         if self._broken is not None:
             return _failed(self._broken)
         pin, before = asked.pin, self.workers
@@ -164,8 +172,8 @@ def _keep(layout: Layout, pin: Pin, *, ok: bool, by: str, torch: str, what: str)
 def verify(run: RunJob, asked: Asked) -> VerifyResult:
     """Prove one pin in what `run` has. Raises JobError."""
     pin = asked.pin
-    if pin.op == TRITON:
-        return _failed(OWN_PROGRAM)
+    if why := why_not_here(pin):
+        return _failed(why)
     job = asked.job()
 
     def attempt(job: VerifyJob, mode: int) -> VerifyResult:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 
-from backend.disk.layout import Layout
+from backend.model.session import Fault
 from rocm_tui import say
-from rocm_tui.actions.compare import read_part
+from rocm_tui.actions.compare import Ahead, read_part
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.compare.comparison import compare, regressions
+from rocm_tui.compare.tables import TableComparison, are_tables, compare_tables
 from rocm_tui.compare.types import Comparison, Part
 from rocm_tui.errors import NoSuchSource, UsageError
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.render import compare as compare_text
+from rocm_tui.render import compare_tables as tables_text
 from rocm_tui.render import report as report_text
 from rocm_tui.render.compare import comparison_json, regression_lines
-from rocm_tui.render.problems import troubles
+from rocm_tui.render.problems import trouble_lines
 from rocm_tui.render.report import report_json
 from rocm_tui.report.job import report
 
@@ -72,7 +75,14 @@ def do_compare(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
-    a, b = _read(layout, "A", args.a, args.also_a), _read(layout, "B", args.b, args.also_b)
+    with Ahead(layout, args.b, args.also_b) as ahead:
+        in_a = read_part(layout, "A", args.a, args.also_a)
+        a = _told("A", in_a)
+        in_b = ahead.part() or read_part(layout, "B", args.b, args.also_b)
+        b = _told("B", in_b)
+    if are_tables(a, b):
+        _check_whole((*in_a[1], *in_b[1]))
+        return _compare_tables(compare_tables(a, b), args)
     comparison = compare(a, b)
     if args.json:
         say.out_json(comparison_json(comparison))
@@ -83,6 +93,29 @@ def _compare(args: argparse.Namespace) -> int:
     if args.fail_on_regression is not None and _fails(comparison, args.fail_on_regression):
         return ExitCode.NO
     return ExitCode.of(bool(comparison.common))
+
+
+def _check_whole(problems: Iterable[Fault]) -> None:
+    """Raises NoSuchSource: an entry that was not read would count as one that the other lacks."""
+    from rocm_tui.ingest.formats.table_entries import MORE, MOST_ROWS  # is loaded with tables
+
+    if any(problem.what == MORE for problem in problems):
+        raise NoSuchSource(
+            f"at most {MOST_ROWS:,} entries of A and of B can be compared, there are more: "
+            "name fewer tables"
+        )
+
+
+def _compare_tables(comparison: TableComparison, args: argparse.Namespace) -> int:
+    if args.json:
+        say.out_json(tables_text.tables_json(comparison))
+    else:
+        say.out((tables_text.markdown if args.markdown else tables_text.text)(comparison))
+    per_cent = args.fail_on_regression
+    slower = [] if per_cent is None else list(tables_text.slower_lines(comparison, per_cent))
+    for line in slower:
+        say.err(f"slower by more than {per_cent:g} %: {line}")
+    return ExitCode.of(bool(comparison.common) and not slower)
 
 
 def _fails(comparison: Comparison, per_cent: float) -> bool:
@@ -100,7 +133,7 @@ def _report(args: argparse.Namespace) -> int:
         raise UsageError("--markdown, --fail-on-regression and --also-b need two: compare A B")
     layout = common.layout_of(args)
     a = str(layout.root) if args.a is None else args.a
-    answers = report(_read(layout, "A", a, args.also_a))
+    answers = report(_told("A", read_part(layout, "A", a, args.also_a)))
     if args.json:
         say.out_json(report_json(answers))
     else:
@@ -108,11 +141,11 @@ def _report(args: argparse.Namespace) -> int:
     return ExitCode.YES
 
 
-def _read(layout: Layout, name: str, text: str, also: list[str]) -> Part:
-    """Raises NoSuchSource if the sources tell of no tuning at all."""
-    part, problems = read_part(layout, name, text, also)
-    for trouble in troubles(problems):
-        say.err(trouble.line())
+def _told(name: str, read: tuple[Part, Sequence[Fault]]) -> Part:
+    """Says what could not be read. Raises NoSuchSource if the sources tell of no tuning at all."""
+    part, problems = read
+    for line in trouble_lines(problems):
+        say.err(line)
     if not part.rows:
         raise NoSuchSource(f"{name}: no tuning in {part.label}")
     return part

@@ -29,7 +29,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     for subparsers in _subparsers(parser):
         short = {choice.dest: choice.help or "" for choice in subparsers._choices_actions}
         for command, parser_of in subparsers.choices.items():
-            parser_of.description = short[command]
+            parser_of.description = short.get(command, "")
     return str(shtab.complete(parser, shell=shell))
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rocm_tui import say
-from rocm_tui.actions.doctor import Check, Examined, examine, examine_bundle
+from rocm_tui.actions.doctor import Check, Examined, examine, examine_mega_cache
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.work import LiveLine
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import hanging
 
@@ -37,11 +38,14 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 def do_doctor(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     if args.files:
-        bundles = [examine_bundle(path, layout) for path in args.files]
-        value: dict[str, Any] = {"bundles": [bundle_json(bundle) for bundle in bundles]}
-        groups = [bundle.checks for bundle in bundles]
+        examined = [examine_mega_cache(path, layout) for path in args.files]
+        value: dict[str, Any] = {"bundles": [mega_cache_json(one) for one in examined]}
+        groups = [one.checks for one in examined]
     else:
+        line = LiveLine("doctor")  # torch, and a kernel for each target, take seconds
+        line.show("asking torch and the compilers")
         checks = examine(layout, args.python)
+        line.show("")
         value, groups = {"checks": [asdict(check) for check in checks]}, [checks]
     if args.json:
         say.out_json(value)
@@ -53,11 +57,11 @@ def do_doctor(args: argparse.Namespace) -> int:
     return ExitCode.of(all(check.verdict != "bad" for checks in groups for check in checks))
 
 
-def bundle_json(examined: Examined) -> dict[str, Any]:
-    artifacts = () if examined.bundle is None else examined.bundle.artifacts
+def mega_cache_json(examined: Examined) -> dict[str, Any]:
+    artifacts = () if examined.mega is None else examined.mega.artifacts
     return {
         "path": examined.path,
-        "size": None if examined.bundle is None else examined.bundle.size,
+        "size": None if examined.mega is None else examined.mega.size,
         "artifacts": [
             {"type": a.type, "key": a.key, "size": a.size, "loaded": a.loaded} for a in artifacts
         ],

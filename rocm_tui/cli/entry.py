@@ -9,6 +9,7 @@ imports may be as heavy as it needs. Completion and a manual come from the same 
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
 import io
 import os
@@ -23,15 +24,20 @@ from rocm_tui import __version__, say
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.parser import Parser
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.late_methods import compile_when_called
+
+_OWN = "rocm_tui.spelled"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`takes_program`: what follows `--` are the words of a person's program."""
+    """`takes_program`: what follows `--` are the words of a person's program. `hidden`: started by
+    other commands, so the first page of help leaves it out."""
 
     module: str
     help: str
     takes_program: bool = False
+    hidden: bool = False
 
 
 COMMANDS = {
@@ -48,6 +54,7 @@ COMMANDS = {
     "pins": Command("pins", "list pins and their state"),
     "verify": Command("verify", "prove that pins are used", takes_program=True),
     "tune": Command("tune", "tune an op again"),
+    "fleet": Command("fleet", "list the runs of `tune --fleet`, show or end one"),
     "measure": Command("measure", "find out which choice is really faster"),
     "trial": Command(
         "trial", "find out whether the whole graph is faster with a choice", takes_program=True
@@ -57,11 +64,18 @@ COMMANDS = {
     "compare": Command(
         "compare", "what became slower from A to B; with one or none, the report of a job"
     ),
+    "cover": Command("cover", "what a program asked tuned tables for and missed"),
+    "agree": Command("agree", "did all ranks and hosts take the same choices? pin one for all"),
+    "lint": Command("lint", "check other tuners' tables: dead rows, duplicates, impossible times"),
     "graphs": Command("graphs", "list compiled graphs: calls, time, shares, trials"),
     "export": Command("share", "write pins to a file for other machines"),
     "import": Command("share", "take in pins that `export` wrote"),
+    "bundle": Command("bundle", "pack all that lets a service start warm into one file"),
+    "unbundle": Command("bundle", "check a bundle against this box, and take it in"),
     "prune": Command("prune", "list what is old in the cache dir and of no use, or remove it"),
     "config": Command("config", "print the settings in force, or write the file of them"),
+    "tail": Command("tail", "print what sources tell, for a screen elsewhere", hidden=True),
+    "agent": Command("agent", "tune on one device for a fleet's driver", hidden=True),
     "doctor": Command("doctor", "check the installation, or mega-cache files"),
 }
 
@@ -90,7 +104,8 @@ def build_parser(
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name in known:
         command = COMMANDS[name]
-        subparser = subparsers.add_parser(name, help=command.help)
+        add = subparsers.add_parser  # one without help is not listed
+        subparser = add(name) if command.hidden else add(name, help=command.help)
         if name in loaded:
             module = import_module(f"rocm_tui.cli.{command.module}")
             getattr(module, f"add_{name}")(subparser)
@@ -101,6 +116,7 @@ def build_parser(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error is one line on stderr."""
     _prepare_streams()
+    compile_when_called()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -163,7 +179,8 @@ def _prepare_streams() -> None:
         elif isinstance(stream, io.TextIOWrapper):
             # Not only for "strict": in the locale C Python lets half characters through as bytes,
             # and raises for all others.
-            stream.reconfigure(errors="replace")
+            codecs.register_error(_OWN, say.spelled)
+            stream.reconfigure(errors=_OWN)
     sys.excepthook = say.mistake
 
 

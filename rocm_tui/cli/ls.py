@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
 from rocm_tui import say
 from rocm_tui.actions.named import load_named
@@ -15,8 +17,8 @@ from rocm_tui.config.reading import settings_now
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.ingest.follow.looked import look_at
 from rocm_tui.render.nothing import why_nothing
-from rocm_tui.render.problems import problem_json, troubles
-from rocm_tui.render.tunings import row_json, tunings_text
+from rocm_tui.render.problems import problem_json, trouble_lines
+from rocm_tui.render.tunings import row_json, tunings_text, whole
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
 from rocm_tui.session.query.order import ordered
@@ -48,6 +50,8 @@ def do_ls(args: argparse.Namespace) -> int:
             say.err(str(mistake))
     layout = common.layout_of(args)
     model, found, paths = load_named(layout, args.paths)
+    if args.json or args.tied or args.filter or args.sort:
+        whole(found)
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
     rows = passing(rows, query, model.sessions)
     if args.sort or args.reverse:
@@ -57,15 +61,26 @@ def do_ls(args: argparse.Namespace) -> int:
     if args.json:
         problems = [problem_json(problem) for problem in model.problems]
         say.out_json({"tunings": [row_json(row) for row in rows], "problems": problems})
-        for trouble in troubles(lost):
-            say.err(trouble.line())
+        for line in trouble_lines(lost):
+            say.err(line)
     else:
         if rows:
             say.out(tunings_text(rows))
-        for trouble in troubles(model.problems):
-            say.err(trouble.line())
+        for line in trouble_lines(model.problems):
+            say.err(line)
         if not rows:
             root = str(layout.root)
             for line in why_nothing(model, look_at(paths or [root], root), len(found)):
                 say.err(line)
+        for line in _missed_lines(paths):
+            say.err(line)
     return ExitCode.of(bool(rows) and not lost)
+
+
+def _missed_lines(paths: Sequence[str]) -> list[str]:
+    """What logs among these say that tuned tables lacked."""
+    if not any(Path(path).is_file() for path in paths):
+        return []
+    from rocm_tui.actions.missed import missed_in  # loads all tuners' formats, for files alone
+
+    return [missed.line for missed in missed_in(paths)]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError
+from backend.ranks import job
 from rocm_tui import say
 from rocm_tui.cli import common
-from rocm_tui.errors import UsageError
+from rocm_tui.config.places import config_given
+from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.launch.run import StatusLine, run
+
+SECONDS = 2.0
+"""For which a kernel is measured, unless it is clear before."""
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +34,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="let no choice win whose result differs from ATen's (ours are always checked)",
+        help="let no choice win whose result is further off than rounding explains (ours never do)",
     )
     parser.add_argument(
         "--no-shares",
@@ -44,6 +51,33 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let @triton.autotune keep its times (TRITON_CACHE_AUTOTUNING=1), to watch and pin",
     )
+    parser.add_argument(
+        "--agree",
+        action=argparse.BooleanOptionalAction,
+        help="in a job of several ranks: one tunes a problem, rank 0 first, the others take it",
+    )
+    parser.add_argument(
+        "--agree-timeout",
+        type=float,
+        metavar="SECONDS",
+        help=f"how long a rank waits for another (default: {job.SECONDS:g}), then it tunes alone",
+    )
+    parser.add_argument(
+        "--agree-dir",
+        type=Path,
+        metavar="DIR",
+        help="a folder for this job alone that all of its hosts share; one host needs none",
+    )
+    parser.add_argument(
+        "--measure-kernels",
+        nargs="?",
+        type=float,
+        const=SECONDS,
+        default=0.0,
+        metavar="SECONDS",
+        help="measure the configs of each Triton kernel that CMD tunes, right after that, with its "
+        f"own arguments, for so long each (default {SECONDS:g}); takes time and GPU memory",
+    )
     parser.add_argument("--id", metavar="NAME", help=argparse.SUPPRESS)  # `watch -- CMD` names it
     common.add_arguments(parser, "--cache-dir")
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD ...")
@@ -55,6 +89,8 @@ def do_run(args: argparse.Namespace) -> int:
         raise UsageError("run needs a command: rocm-tui run -- python train.py")
     if args.capture and args.no_shares:
         raise UsageError("--capture records graphs, --no-shares does not: take one of them")
+    if not 0 <= args.measure_kernels <= 3600:
+        raise UsageError("--measure-kernels takes seconds for one kernel, 3600 at most")
     _migrate(common.layout_of(args))
     return run(
         command,
@@ -65,10 +101,44 @@ def do_run(args: argparse.Namespace) -> int:
         shares=not args.no_shares,
         capture=args.capture,
         cache_triton=args.cache_triton,
+        agree=_agree(args),
+        agree_dir=args.agree_dir,
+        measure_kernels=args.measure_kernels,
         cache_dir=args.cache_dir,
         id=args.id,
         make_line=_no_line if args.quiet else _line,
+        tell_ranks=_differences,
     )
+
+
+def _differences(layout: Layout, run: str, logs: Sequence[Path]) -> str:
+    """That ranks which should agree do not, also those of their job under other runs."""
+    from rocm_tui.actions.agree import agreement_in  # few runs have ranks
+    from rocm_tui.render.agree import differing_line
+
+    try:
+        return differing_line(agreement_in(layout, logs, run), run)
+    except (RocmTuiError, StoreError, OSError) as error:  # the program's exit code matters more
+        return f"its ranks were not compared: {error}"
+
+
+def _agree(args: argparse.Namespace) -> float | None:
+    """The seconds that a rank waits, 0 where ranks shall not agree; None where nobody says."""
+    told = args.agree_timeout
+    if told is not None and not 0 < told <= job.MOST_SECONDS:
+        raise UsageError(f"--agree-timeout: more than 0 and at most {job.MOST_SECONDS:g} seconds")
+    wanted, seconds = args.agree, told
+    if wanted is None and (told is not None or args.agree_dir is not None):
+        wanted = True
+    if (wanted is None or (wanted and seconds is None)) and config_given():
+        from rocm_tui.config.reading import config  # where there are settings
+
+        settings = config().run
+        wanted = settings.agree or None if wanted is None else wanted
+        seconds = settings.agree_timeout if seconds is None else seconds
+    if not wanted:
+        return None if wanted is None else 0.0
+    return seconds or job.SECONDS
 
 
 def _no_line(layout: Layout, run: str) -> None:

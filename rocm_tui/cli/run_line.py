@@ -24,7 +24,7 @@ from rocm_tui.render.sessions import state_text
 from rocm_tui.session.model import Model
 from rocm_tui.session.numbers import running, shorten
 
-BUSY: frozenset[State] = frozenset(("importing", "compiling", "precompiling", "tuning"))
+BUSY: frozenset[State] = frozenset(("importing", "compiling", "precompiling", "tuning", "waiting"))
 EVERY = 1.0
 """Seconds between two looks at the logs of the run."""
 LONG, LEAST, MOST = 4.0, 15.0, 120.0
@@ -98,7 +98,7 @@ class RunLine:
             width = os.get_terminal_size(2).columns or 80
             say.overwrite(shorten(text and f"rocm-tui: {text}", width - 1))
 
-    def _doing(self) -> tuple[State | None, str]:
+    def _doing(self) -> tuple[str | None, str]:
         """What takes long now; None and nothing where nothing does."""
         busy = [one.activity for one in self._model.processes.live if one.activity.state in BUSY]
         if not busy:

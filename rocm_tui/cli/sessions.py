@@ -9,7 +9,7 @@ from rocm_tui.actions.pick import load_model, unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.ingest.collector import no_collector
-from rocm_tui.render.problems import troubles
+from rocm_tui.render.problems import trouble_lines
 from rocm_tui.render.sessions import session_json, sessions_text
 from rocm_tui.report.sessions import session_rows
 
@@ -34,8 +34,8 @@ def do_sessions(args: argparse.Namespace) -> int:
         say.out_json({"sessions": [session_json(row) for row in rows]})
     elif rows:
         say.out(sessions_text(rows))
-    for trouble in troubles(lost if args.json else model.problems):
-        say.err(trouble.line())
+    for line in trouble_lines(lost if args.json else model.problems):
+        say.err(line)
     if not rows and not args.json:
         where = ", ".join(args.paths) or str(layout.root)
         say.err(f"no session in {where}: `rocm-tui run -- CMD` records one")

@@ -16,6 +16,7 @@ from backend.sharing.kernel_options import as_python, calls_of
 from backend.sharing.lookup_table import Table, as_json, lookup_table
 from backend.sharing.plan import Step
 from backend.sharing.share import SharedPin
+from backend.tables.keys import name_of
 from rocm_tui import say
 from rocm_tui.actions.share import (
     ImportPlan,
@@ -158,12 +159,20 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="what `rocm-tui export` wrote")
     parser.add_argument("ids", nargs="*", metavar="ID", help="only these tunings of FILE")
     parser.add_argument("--yes", action="store_true", help="do it; without this nothing is changed")
+    parser.add_argument(
+        "--table",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="TABLE",
+        help="another tuner's table of this machine, for the pins of such entries (repeatable)",
+    )
     common.add_arguments(parser, "--python", "--cache-dir", "--json")
 
 
 def do_import(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
-    plan = plan_import(args.file, args.ids, layout, args.python)
+    plan = plan_import(args.file, args.ids, layout, args.python, args.table)
     if not plan.steps:
         if args.json:
             say.out_json(_import_json(plan, applied=False))
@@ -202,7 +211,7 @@ def _print_differences(plan: ImportPlan) -> None:
 def _step_cells(step: Step) -> tuple[str, ...]:
     return (
         step.pin.id,
-        plain(step.pin.op),
+        plain(name_of(step.pin.op)),
         fmt.shorten(plain(step.pin.label or step.pin.hash), 40),
         step.action,
         plain(step.detail),

@@ -8,6 +8,7 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from rocm_tui import say
+from rocm_tui.actions.entry_row import row_of
 from rocm_tui.actions.history import problem_history
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
@@ -15,6 +16,7 @@ from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.detail import show_text
+from rocm_tui.render.entry import columns_text
 from rocm_tui.render.history import history_json, history_text
 from rocm_tui.render.side_by_side import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json
@@ -93,15 +95,20 @@ def _kernel(
 
 def _show(layout: Layout, model: Model, row: Row, choice: Choice | None, json: bool) -> None:
     shown = row.tuning.choices if choice is None else (choice,)
+    entry = row_of(row.tuning) if choice is None else None
     session = model.sessions.get(row.tuning.session or "")
     resources = KernelResources(layout.root).of(shown, session.arch if session else None)
     if not json:
         say.out(show_text(row, choice))
+        if entry is not None and (columns := columns_text(entry)):
+            say.out(f"\n{columns}")
         if lines := block(shown, resources):
             say.out(f"\n{lines}")
         return
     if choice is None:
         value = row_json(row)
+        if entry is not None:
+            value["entry"]["columns"] = dict(entry.entry.extra)
         values = value["choices"]
     else:
         value = choice_json(choice, stats.measured(row.tuning, choice))

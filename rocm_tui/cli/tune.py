@@ -5,36 +5,34 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
+from rocm_tui.actions.fleet import Asked
 from rocm_tui.actions.pick import load_model, pick_row, require_read
-from rocm_tui.actions.tune import (
-    SPACES,
-    TuneOptions,
-    distinct,
-    is_op,
-    offers_ours,
-    problem_of,
-    tune,
-    tune_options,
-    typed_problem,
-    words_of,
-)
+from rocm_tui.actions.tune import distinct, is_op, offers_ours, tune_options, typed_problem
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work, with_log
-from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.tune import SPACES, TuneOptions, problem_of, tune, words_of
 from rocm_tui.render.jobs import problem_title
-from rocm_tui.render.problems import troubles
+from rocm_tui.render.problems import trouble_lines
 from rocm_tui.render.tunings import row_json, tunings_text
+from rocm_tui.session.model import Model, Row
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "rocm-tui tune [options] (OP SHAPE... --dtype T | ID... | --from-log FILE [ID...])"
+        "rocm-tui tune [options] (OP SHAPE... --dtype T | ID... | --from-log FILE [ID...] | --all)"
+        "\nrocm-tui tune --fleet WORDS [--resume [RUN]] [options] [...]"
+        "\nrocm-tui tune --tunableop -o RESULTS.csv UNTUNED.csv..."
     )
     parser.description = (
         "Run Inductor's autotuning of an op in a worker. The times go into the persistent cache "
@@ -54,7 +52,11 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="tune every problem that this log names, or the IDs of it (may be repeated)",
+        help="tune every problem that this file names, or the IDs of it: a log, a cache file, an "
+        "export, TunableOp's or AITER's table, hipBLASLt's log (may be repeated)",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="tune all that the cache dir, and --from, tell of"
     )
     parser.add_argument("--backends", metavar="A,B", help="only these: ATEN, TRITON, CPP, CK, ...")
     parser.add_argument("--search-space", choices=SPACES)
@@ -67,12 +69,69 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         "--budget", type=float, metavar="SECONDS", help="leave out what is not timed by then"
     )
     common.add_arguments(parser, "--device")
+    fleet = parser.add_argument_group("on many devices (docs/fleet.md)")
+    fleet.add_argument(
+        "--fleet",
+        action="append",
+        default=[],
+        metavar="WORDS",
+        help="tune on these: local, local:4, ssh://host, ray (may be repeated)",
+    )
+    fleet.add_argument(
+        "--resume", nargs="?", const="", metavar="RUN", help="go on with a run (default: the last)"
+    )
+    fleet.add_argument(
+        "--repeat", type=int, default=1, metavar="N", help="tune each problem on N devices"
+    )
+    fleet.add_argument(
+        "--split",
+        type=float,
+        metavar="SECONDS",
+        help="split what may take longer: heats of some choices on any devices, a final on one",
+    )
+    fleet.add_argument(
+        "--canary",
+        action=argparse.BooleanOptionalAction,
+        help="let each device tune one short problem first, which finds slow ones (default: where "
+        "there are several)",
+    )
+    fleet.add_argument(
+        "--class",
+        dest="device_class",
+        metavar="CLASS",
+        help="of unlike devices those whose times get into the cache: gfx942, 304 CUs, or the "
+        "first digits of a system hash (default: what most are)",
+    )
+    fleet.add_argument(
+        "--compile-only",
+        metavar="ARCH[:UNITS]",
+        help="tune nothing: compile what workers on such a GPU will want of rocm-tui's templates, "
+        "without one: gfx942, gfx942:228 (compute units)",
+    )
+    table = parser.add_argument_group("TunableOp's own tuning (docs/tables.md)")
+    table.add_argument(
+        "--tunableop",
+        action="store_true",
+        help="let PyTorch's TunableOp tune the products of untuned lists, or of logs, on a GPU",
+    )
+    table.add_argument(
+        "-o", "--output", type=Path, metavar="RESULTS.csv", help="its table, to which rows are put"
+    )
+    table.add_argument(
+        "--force", action="store_true", help="tune those again that have a row there"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the problems, tune none")
     common.add_arguments(parser, "--from", "--python", "--cache-dir", "--json")
 
 
 def do_tune(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
+    if args.tunableop:
+        from rocm_tui.cli.tune_tunableop import tune_tunableop  # with what reads tables
+
+        return tune_tunableop(args, layout)
+    if args.output is not None or args.force:
+        raise UsageError("-o and --force go with --tunableop")
     options = tune_options(
         backends=args.backends,
         search_space=args.search_space,
@@ -81,23 +140,29 @@ def do_tune(args: argparse.Namespace) -> int:
         device=args.device,
         budget_name="--budget",
     )
+    if args.compile_only is not None and not args.fleet:
+        raise UsageError("--compile-only goes with --fleet: local:cpu:4, ...")
+    if args.fleet or args.resume is not None:
+        from rocm_tui.cli.tune_fleet import tune_on_fleet  # with what a fleet needs
+
+        return tune_on_fleet(args, layout, options, lambda: _problems(args, layout))
     problems = _problems(args, layout)
     if args.dry_run:
-        return _list(problems, args.json)
+        return list_problems(problems, args.json)
     tuned: list[Tuning] = []
     failed: list[tuple[Problem, str]] = []
     work = Work(layout, args.python, args.device)
-    for problem, ours in problems:
+    for asked in problems:
         try:
-            tuned.append(_tune(work, problem, replace(options, templates=ours)))
+            tuned.append(_tune(work, asked.problem, replace(options, templates=asked.ours)))
         except RocmTuiError as error:
-            failed.append((problem, with_log(error)))
+            failed.append((asked.problem, with_log(error)))
     _print(layout, tuned, failed, args.json)
     return ExitCode.of(bool(tuned) and not failed)
 
 
-def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, bool]]:
-    """Each problem to tune, and whether our kernels shall be offered."""
+def _problems(args: argparse.Namespace, layout: Layout) -> list[Asked]:
+    """Each problem to tune. Raises UsageError, NoSuchTuning, NoSuchSource."""
     words, logs = args.words, args.from_log
     if is_op(words) and not logs:
         typed = typed_problem(
@@ -107,24 +172,65 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, b
             device="cpu" if args.device == "cpu" else "cuda" if args.device else None,
             precision=args.precision,
         )
-        return [(typed, bool(args.templates))]
+        return [Asked(typed, bool(args.templates), problem_title(typed))]
     if args.dtype or args.strides or args.precision:
         given = [f"--{name}" for name in ("dtype", "strides", "precision") if getattr(args, name)]
         raise UsageError(f"{given[0]} goes with OP SHAPE...; an ID or a log has its own")
-    if not words and not logs:
-        raise UsageError("say what to tune: OP SHAPE... --dtype TYPE, an ID, or --from-log FILE")
-    model = load_model(layout, logs) if logs else load_model(layout, also=args.sources)
+    if not words and not logs and not args.all:
+        raise UsageError(
+            "say what to tune: OP SHAPE... --dtype TYPE, an ID, --from-log FILE, or --all"
+        )
+    if logs:
+        return _of_logs(args, layout)
+    model = _read(layout, [], args.sources)
+    return [_asked(row, args.templates) for row in _rows(model, words, args.all)]
+
+
+def _of_logs(args: argparse.Namespace, layout: Layout) -> list[Asked]:
+    """What the files of `--from-log` tell of, or its IDs. Raises NoSuchTuning, NoSuchSource."""
+    from rocm_tui.actions.untuned import told_by, with_told  # with what reads other tuners' files
+
+    def make(problem: Problem, calls: float) -> Asked:
+        if args.device == "cpu" and problem.key is None:
+            problem = replace(problem, device="cpu")
+        return Asked(problem, bool(args.templates), problem_title(problem), calls=calls)
+
+    told = told_by(args.from_log)
+    for line in filter(None, (file.left_out for file in told)):
+        say.err(plain(line))
+    ids = {problem.id for file in told for problem in file.asks.problems}
+    words = [word for word in args.words if word not in ids]
+    logs = [file.path for file in told if file.is_log]
+    if words and not logs:
+        raise NoSuchTuning(f"these files have no problem with the id {plain(words[0])}")
+    rows: list[Row] = []
+    if logs and (words or not args.words):
+        rows = _rows(_read(layout, logs, []), words, args.all)
+    elif logs:
+        _read(layout, logs, [])
+    both = with_told([_asked(row, args.templates) for row in rows], told, make)
+    wanted = {*args.words, *(row.id for row in rows)}
+    return [one for one in both if not args.words or one.problem.id in wanted]
+
+
+def _read(layout: Layout, logs: Sequence[str], also: Sequence[str]) -> Model:
+    """Raises NoSuchSource."""
+    model = load_model(layout, logs, also=also)
     require_read(model, logs)
-    for trouble in troubles(model.problems):
-        say.err(trouble.line())
-    tunings = [
-        row.tuning for row in [pick_row(model, word) for word in words] or distinct(model.rows())
-    ]
-    wanted: bool | None = args.templates
-    return [
-        (problem_of(tuning), offers_ours(tuning) if wanted is None else wanted)
-        for tuning in tunings
-    ]
+    for line in trouble_lines(model.problems):
+        say.err(line)
+    return model
+
+
+def _rows(model: Model, words: Sequence[str], known: bool) -> list[Row]:
+    """Raises NoSuchTuning."""
+    return [pick_row(model, word) for word in words] or distinct(model.rows(), known)
+
+
+def _asked(row: Row, ours: bool | None) -> Asked:
+    problem = problem_of(row.tuning)
+    offered = offers_ours(row.tuning) if ours is None else ours
+    return Asked(problem, offered, problem_title(problem), row)
 
 
 def _tune(work: Work, problem: Problem, options: TuneOptions) -> Tuning:
@@ -133,13 +239,20 @@ def _tune(work: Work, problem: Problem, options: TuneOptions) -> Tuning:
         return tune(work, problem, options)
 
 
-def _list(problems: Sequence[tuple[Problem, bool]], as_json: bool) -> int:
+def list_problems(problems: Sequence[Asked], as_json: bool) -> int:
     if as_json:
-        say.out_json({"problems": [words_of(problem) for problem, _ in problems]})
-    for problem, ours in () if as_json else problems:
-        name = f"{problem.id}  {problem_title(problem)}" if problem.key else problem_title(problem)
-        say.out(f"{name}  with our kernels" if ours else name)
+        say.out_json({"problems": [_words_of(asked) for asked in problems]})
+    for asked in () if as_json else problems:
+        problem = asked.problem
+        name = f"{problem.id}  {asked.title}" if problem.key or asked.calls else asked.title
+        times = f"  asked for {counted(round(asked.calls), 'time')}" if asked.calls else ""
+        say.out(f"{name}{times}  with our kernels" if asked.ours else f"{name}{times}")
     return ExitCode.of(bool(problems))
+
+
+def _words_of(asked: Asked) -> dict[str, Any]:
+    calls = {"calls": round(asked.calls)} if asked.calls else {}
+    return {**words_of(asked.problem), **calls}
 
 
 def _print(

@@ -12,6 +12,7 @@ from typing import Any
 from backend.cache.configs import folders_of
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
+from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import TRITON, kernel_of
 from backend.model.origin import is_own
 from backend.model.pin import Pin
@@ -176,8 +177,8 @@ def _proof_json(proof: ProgramProof) -> dict[str, Any]:
 
 def _finding_text(finding: Finding, proof: ProgramProof) -> str:
     pin = finding.pin
-    if pin.op == TRITON:
-        return _launch_text(finding)
+    if is_kernel(pin.op):
+        return _launch_text(finding, "Triton" if pin.op == TRITON else "Inductor")
     if finding.answer == "called":
         return f"called: {pin.label} ({counted(finding.called, 'compiled graph')})"
     if finding.answer == "other":
@@ -205,12 +206,16 @@ def _other_text(finding: Finding) -> str:
     return line
 
 
-def _launch_text(finding: Finding) -> str:
+def _launch_text(finding: Finding, who: str) -> str:
     pin = finding.pin
     if finding.answer == "called":
-        return f"called: {pin.label}, which Triton launched"
+        return f"called: {pin.label}, which {who} launched"
     if finding.answer == "other":
-        return f"not called: Triton launched {' and '.join(finding.others)} instead of {pin.label}"
+        return f"not called: {who} launched {' and '.join(finding.others)} instead of {pin.label}"
+    if finding.answer == "untuned" and pin.op != TRITON:
+        return (
+            "not seen to be taken: the program tuned this kernel again, and came to the same config"
+        )
     if finding.answer == "untuned":
         return (
             "not called: the program ran this kernel on these sizes and did not read its times: it "

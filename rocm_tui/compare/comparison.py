@@ -14,9 +14,10 @@ from math import isfinite
 from pathlib import Path
 
 from backend.counted import counted
+from backend.disk.safe import open_regular
 from backend.errors import InputsKeyInvalid
 from backend.model.choice import Choice, Verdict, sort_choices
-from backend.model.problem import InputsKey, parse_inputs_key
+from backend.model.problem import InputsKey, TuningKey, parse_inputs_key
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.sharing.share import FORMAT, Share, SharedPin
@@ -33,8 +34,10 @@ from rocm_tui.compare.types import (
     log_ratios,
 )
 from rocm_tui.compare.verdict import noise
+from rocm_tui.halves import in_halves
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import Seen, uid_of
+from rocm_tui.session.join import problem_of
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.numbers import percent
 
@@ -42,6 +45,11 @@ from rocm_tui.session.numbers import percent
 def whole(label: str, model: Model) -> Part:
     """Everything that a model holds."""
     return _part(label, model.rows(), model)
+
+
+def inductors(label: str, model: Model) -> Part:
+    """Every tuning of Inductor's: a model may hold entries of other tuners' tables beside them."""
+    return _part(label, (row for row in model.rows() if row.tuning.entry is None), model)
 
 
 def of_sessions(label: str, ids: Collection[str], model: Model) -> Part:
@@ -58,14 +66,27 @@ def _part(label: str, rows: Iterable[Row], model: Model) -> Part:
     kept = tuple(rows)
     measured = {row.key: model.measurements(row.tuning) for row in kept}
     known = {key: measurements for key, measurements in measured.items() if measurements}
-    return Part(label, kept, model.sessions, known)
+    return Part(label, kept, model.sessions, known, _took(kept, model))
+
+
+def _took(rows: Sequence[Row], model: Model) -> dict[tuple[str, TuningKey | None], str]:
+    """What each session selected last, of the tunings that several asked for."""
+    shared = {problem_of(row.tuning): row for row in rows if _shared(row)}
+    told = [member.tuning for row in shared.values() for member in model.members(row.tuning)]
+    told.sort(key=lambda tuning: tuning.when or 0.0)
+    return {(t.session, t.key): t.selected for t in told if t.session and t.selected}
+
+
+def _shared(row: Row) -> bool:
+    return len(row.asked) > 1 and len({*row.asked}) > 1
 
 
 def compare(a: Part, b: Part) -> Comparison:
     """B against A, problem by problem."""
     matched, rest_a, rest_b = pair_up(a, b)
-    devices = (_facts(a, "device", "arch"), _facts(b, "device", "arch"))
-    ratios = [log_ratios(left.rows, right.rows) for left, right in matched]
+    asked = _asked(a), _asked(b)
+    devices = [_facts(sessions, "device", "arch") for sessions in asked]
+    ratios = in_halves(_ratios, matched)
     sure = noise(ratios, same_device=not all(devices) or devices[0] == devices[1])
     pairs: list[Pair] = []
     untimed: list[Row] = []
@@ -86,8 +107,12 @@ def compare(a: Part, b: Part) -> Comparison:
         untimed=(*untimed, *silent_a, *silent_b),
         totals=_totals(pairs, a, b),
         noise=sure,
-        notes=tuple(_notes(a, b, sure)),
+        notes=tuple(_notes(*asked, sure)),
     )
+
+
+def _ratios(pairs: Sequence[tuple[ProblemRows, ProblemRows]]) -> list[list[float]]:
+    return [log_ratios(left.rows, right.rows) for left, right in pairs]
 
 
 def _alone(problems: Iterable[ProblemRows]) -> tuple[tuple[Standpoint, ...], list[Row]]:
@@ -143,8 +168,10 @@ def was_tuned(row: Row) -> bool:
 def tuning_seconds(row: Row) -> float | None:
     """What one tuning took in all; None where its sources do not tell."""
     seconds = row.tuning.seconds
-    known = [s for s in (seconds.precompile, seconds.prescreen, seconds.benchmark) if s is not None]
-    return sum(known) if known else None
+    benchmark, precompile, prescreen = seconds.benchmark, seconds.precompile, seconds.prescreen
+    if benchmark is None and precompile is None and prescreen is None:
+        return None
+    return (precompile or 0.0) + (prescreen or 0.0) + (benchmark or 0.0)
 
 
 _FACTS = (
@@ -156,7 +183,7 @@ _FACTS = (
 )
 
 
-def _notes(a: Part, b: Part, sure: Noise) -> Iterable[str]:
+def _notes(a: Sequence[Session], b: Sequence[Session], sure: Noise) -> Iterable[str]:
     for name, field in _FACTS:
         ours, theirs = _facts(a, field), _facts(b, field)
         if ours and theirs and ours != theirs:
@@ -168,10 +195,14 @@ def _notes(a: Part, b: Part, sure: Noise) -> Iterable[str]:
         yield f"{all_} are {how} by {by}: ratios are without it"
 
 
-def _facts(part: Part, *fields: str) -> frozenset[str]:
-    """What the sessions of a part's tunings say of themselves."""
+def _asked(part: Part) -> list[Session]:
+    """The sessions of a part's tunings."""
     names = {session for row in part.rows for session in row.asked}
-    sessions = [part.sessions[name] for name in names if name in part.sessions]
+    return [part.sessions[name] for name in names if name in part.sessions]
+
+
+def _facts(sessions: Iterable[Session], *fields: str) -> frozenset[str]:
+    """What they say of themselves."""
     return frozenset(text for session in sessions if (text := _text(session, fields)))
 
 
@@ -195,7 +226,7 @@ _HEAD = 4096
 def is_export(path: Path) -> bool:
     """Whether a file says that it is an export of pins."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path, follow=True) as stream:
             head = stream.read(_HEAD)
     except OSError:
         return False

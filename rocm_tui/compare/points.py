@@ -17,6 +17,7 @@ from statistics import median
 
 from backend.model.choice import Caches, Choice, Measurement
 from backend.model.origin import provider
+from backend.model.quick import quick
 from backend.model.tuning import Tuning
 from rocm_tui.compare.problems import ProblemRows
 from rocm_tui.compare.types import (
@@ -40,11 +41,12 @@ from rocm_tui.compare.verdict import (
     usable,
 )
 from rocm_tui.session import stats
+from rocm_tui.session.clock import blur
 from rocm_tui.session.model import Row
-from rocm_tui.session.stats import blur
 from rocm_tui.session.systems import counting
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Use:
     """A tuning, the choice that is in use since, and the time that it gave it."""
@@ -113,7 +115,7 @@ def same_offer(a: Tuning, b: Tuning, other_torch: bool = False) -> bool:
     and the other names, as many choices of each backend are the same set. So are as many choices
     where not all of them are shown.
     """
-    if not (_complete(a) and _complete(b)):
+    if not (complete(a) and complete(b)):
         return a.num_choices is not None and a.num_choices == b.num_choices
     ours, theirs = _offered(a), _offered(b)
     if len(ours) != len(theirs):
@@ -130,14 +132,15 @@ def _offered(tuning: Tuning) -> list[Choice]:
     return [choice for choice in tuning.choices if choice.offered]
 
 
-def _complete(tuning: Tuning) -> bool:
+def complete(tuning: Tuning) -> bool:
+    """Whether its source shows all choices that it put up."""
     return stats.tried(tuning) == sum(choice.offered for choice in tuning.choices)
 
 
 def why_not(a: Use, b: Use) -> str:
     """What keeps two uses from being compared."""
     missing = [
-        f"{choice.label} was not {'offered' if _complete(other.row.tuning) else 'shown'} in {where}"
+        f"{choice.label} was not {'offered' if complete(other.row.tuning) else 'shown'} in {where}"
         for choice, other, where in ((a.choice, b, "B"), (b.choice, a, "A"))
         if not offers(other.row.tuning, choice)
     ]
@@ -224,7 +227,15 @@ def pair(left: ProblemRows, right: ProblemRows, noise: Noise) -> Pair | None:
         verdict=ruling.verdict,
         reason=ruling.reason,
         alike=ruling.alike,
+        same_tuning=_same_tuning(a.rows, b.rows),
     )
+
+
+def _same_tuning(a: Sequence[Row], b: Sequence[Row]) -> bool:
+    if len(a) != len(b):
+        return False
+    rows = zip(a, b, strict=True)
+    return all(left.key == right.key and left.tuning == right.tuning for left, right in rows)
 
 
 def _numbers(
@@ -279,6 +290,8 @@ def _hot_and_cold(
     left: ProblemRows, right: ProblemRows, noise: Noise
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """Where one side was measured hot and the other cold: they answer different questions."""
+    if not left.measured or not right.measured:
+        return None
     ours, theirs = _apart(left, right)
     for caches, others in _OTHER.items():
         for before, after in alike(left, right) if ours and theirs else ():

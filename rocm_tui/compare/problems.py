@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from backend.model.choice import Measurement
 from backend.model.origin import device_kind
+from backend.model.quick import quick
 from backend.model.session import systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.compare.types import Part
@@ -81,6 +82,7 @@ _DIALECT = ":"
 """Stands in the precision keys of torch 2.15 (`cuda:none,mkldnn:none`), not in `highest`."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProblemRows:
     """One problem of a part: its tunings and its measurements, latest first; the versions of torch
@@ -121,13 +123,22 @@ def facts_of(tuning: Tuning, part: Part) -> Facts:
 
 def problems(part: Part) -> list[ProblemRows]:
     """The problems of a part."""
+    return _problems(_by_facts(part), part)
+
+
+def _by_facts(part: Part) -> dict[Facts, list[Row]]:
     by_facts: dict[Facts, list[Row]] = {}
     for row in part.rows:
         by_facts.setdefault(facts_of(row.tuning, part), []).append(row)
-    if len({known(facts) for facts in by_facts}) > 1:
+    if len({tuple(map(bool, facts)) for facts in by_facts}) > 1:  # not all tell the same
         by_facts = _told_apart(by_facts)
+    return by_facts
+
+
+def _problems(by_facts: Mapping[Facts, list[Row]], part: Part) -> list[ProblemRows]:
+    versions = {name: session.torch for name, session in part.sessions.items() if session.torch}
     return [
-        ProblemRows(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
+        ProblemRows(facts, _latest_first(rows), _measured(rows, part), _torch(rows, versions))
         for facts, rows in by_facts.items()
     ]
 
@@ -159,26 +170,32 @@ def _measured(rows: Sequence[Row], part: Part) -> tuple[Measurement, ...]:
     return tuple(sorted(measurements, key=lambda m: -m.when))
 
 
-def _torch(rows: Sequence[Row], part: Part) -> frozenset[str]:
+_NONE: frozenset[str] = frozenset()
+
+
+def _torch(rows: Sequence[Row], versions: Mapping[str, str]) -> frozenset[str]:
+    """Those of the sessions of rows."""
+    if not versions:
+        return _NONE
     names = {row.tuning.session for row in rows}
-    versions = (part.sessions[name].torch for name in names if name and name in part.sessions)
-    return frozenset(filter(None, versions))
+    return frozenset([versions[name] for name in names if name and name in versions])
 
 
 def pair_up(
     a: Part, b: Part
 ) -> tuple[list[tuple[ProblemRows, ProblemRows]], list[ProblemRows], list[ProblemRows]]:
     """The problems of both, those of A alone, those of B alone."""
-    ours, theirs = problems(a), problems(b)
-    exact = {problem.facts: problem for problem in theirs}
-    pairs = [(problem, exact.pop(problem.facts)) for problem in ours if problem.facts in exact]
-    paired = {problem.facts for problem, _ in pairs}
-    left = [problem for problem in ours if problem.facts not in paired]
-    right = list(exact.values())
-    pairs += _fitting(left, right)
-    paired = {problem.facts for pair in pairs for problem in pair}
+    ours, by_facts = problems(a), _by_facts(b)
+    theirs = _problems(by_facts, b)
+    at = {id(rows): problem for rows, problem in zip(by_facts.values(), theirs, strict=True)}
+    found = [(problem, by_facts.get(problem.facts)) for problem in ours]
+    pairs = [(problem, at.pop(id(rows))) for problem, rows in found if rows]
+    left = [problem for problem, rows in found if not rows]
+    right = list(at.values())
+    fitting = _fitting(left, right)
+    paired = {problem.facts for pair in fitting for problem in pair}
     return (
-        pairs,
+        pairs + fitting,
         [problem for problem in left if problem.facts not in paired],
         [problem for problem in right if problem.facts not in paired],
     )

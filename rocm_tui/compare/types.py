@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 from statistics import median
 from typing import Literal
 
 from backend.model.choice import Choice, Measurement, Verdict
+from backend.model.problem import TuningKey
+from backend.model.quick import quick
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.session.model import Row
@@ -28,7 +30,8 @@ def text_key(choice: Choice) -> str:
 
     Inductor numbers its templates' choices as they come, so the number says nothing of the kernel.
     """
-    return choice.description or _NUMBER.sub("", choice.name or "")
+    name = choice.name or ""
+    return choice.description or (name if name[-1:].isalpha() else _NUMBER.sub("", name))
 
 
 def same_choice(a: Choice, b: Choice) -> bool:
@@ -94,9 +97,15 @@ def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -
 
 def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
     """Every choice that can be told from the others of its tuning, with its median time."""
+    every = [timed(row.tuning) for row in rows]
+    if len(every) == 1:  # most problems were tuned once, and its choices are not alike
+        keys = {choice.hash for choice, _ in every[0]}
+        if keys == {None}:
+            keys = {text_key(choice) or None for choice, _ in every[0]}
+        if len(keys) == len(every[0]) and not keys & {None, ""}:
+            return every[0]
     by_key: dict[str, tuple[Choice, list[float]]] = {}
-    for row in rows:
-        known = timed(row.tuning)
+    for known in every:
         bare = not all(choice.hash for choice, _ in known)
         texts = Counter(text_key(choice) for choice, _ in known) if bare else {}
         for choice, ms in known:
@@ -116,14 +125,17 @@ Basis = Literal["measured", "median", "single"]
 @dataclass(frozen=True, slots=True)
 class Part:
     """One of the two things compared: its tunings, the sessions that made them, and all repeated
-    measurements of each tuning by the key of its row, latest first."""
+    measurements of each tuning by the key of its row, latest first. `took` has the hash of what a
+    session selected last of a key, where several asked for one tuning: they need not agree."""
 
     label: str
     rows: tuple[Row, ...]
     sessions: Mapping[str, Session] = field(default_factory=dict)
     measured: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
+    took: Mapping[tuple[str, TuningKey | None], str] = field(default_factory=dict)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Standpoint:
     """What one part knows of one problem.
@@ -154,14 +166,17 @@ class Standpoint:
         return calls_of(self.rows)
 
 
-def calls_of(rows: Iterable[Row]) -> int | None:
+def calls_of(rows: Sequence[Row]) -> int | None:
     """How often the session that asked for a problem most did so; None where no session tells."""
+    if len(rows) == 1 and len(rows[0].asked) < 2:  # most of them
+        return len(rows[0].asked) or None
     asked = [session for row in rows for session in row.asked]
     if len(asked) < 2:
         return len(asked) or None
     return max(Counter(asked).values())
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A problem that both parts tuned.
@@ -183,6 +198,8 @@ class Pair:
     verdict: Verdict
     reason: str
     alike: bool = True
+    same_tuning: bool = False
+    """Whether both know one and the same tuning alone, which one of them made."""
 
     @property
     def lost_ms(self) -> float:
@@ -198,15 +215,6 @@ class Pair:
     def lost_total_ms(self) -> float:
         """`lost_ms` times the calls, or once where they are not known."""
         return self.lost_ms * (self.calls or 1)
-
-    @property
-    def same_tuning(self) -> bool:
-        """Whether both know one and the same tuning alone, which one of them made."""
-        a, b = self.a.rows, self.b.rows
-        return len(a) == len(b) and all(
-            left.key == right.key and left.tuning == right.tuning
-            for left, right in zip(a, b, strict=True)
-        )
 
     @property
     def same_choice(self) -> bool:

@@ -9,12 +9,14 @@ what the figures are from. Ratios are B's time over A's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from math import exp, hypot, log
 from statistics import geometric_mean, median
 from typing import Literal
 
 from backend.model.choice import MeasuredChoice, Measurement, Verdict
+from backend.model.quick import quick
 from rocm_tui.compare.types import LONGEST, SHORTEST, Noise
 from rocm_tui.session.numbers import duration, factor, percent, signed
 from rocm_tui.session.stats import TIE_BAND
@@ -133,6 +135,7 @@ ENOUGH = 3
 """Measurements of one problem, the least disturbed of which is believed."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """The fields of a `Pair` that judge it."""
@@ -148,14 +151,16 @@ class Ruling:
 
 def not_alike(a_ms: float, b_ms: float, noise: Noise, why: str) -> Ruling:
     """Two numbers of what may not be compared."""
-    return replace(_unruled(a_ms, b_ms, noise), reason=why, alike=False)
+    return _ruled(a_ms, b_ms, noise, "unclear", why, alike=False)
 
 
-def _unruled(a_ms: float, b_ms: float, noise: Noise) -> Ruling:
+def _ruled(
+    a_ms: float, b_ms: float, noise: Noise, verdict: Verdict, reason: str, *, alike: bool = True
+) -> Ruling:
     raw = b_ms / a_ms
     ratio = raw / noise.shift
     band = noise.band + rounding(a_ms) + rounding(b_ms)
-    return Ruling(ratio, raw, ratio / (1 + band), ratio * (1 + band), "unclear", "")
+    return Ruling(ratio, raw, ratio / (1 + band), ratio * (1 + band), verdict, reason, alike)
 
 
 def by_numbers(
@@ -172,12 +177,10 @@ def by_numbers(
     `unseen` is the difference that the clocks of both could not tell. Both are asked for only where
     they matter.
     """
-    unruled = _unruled(a_ms, b_ms, noise)
-    ratio, raw = unruled.ratio, unruled.raw
+    raw = b_ms / a_ms
+    ratio = raw / noise.shift
     band = noise.band + rounding(a_ms) + rounding(b_ms)
-
-    def ruled(verdict: Verdict, reason: str) -> Ruling:
-        return replace(unruled, verdict=verdict, reason=reason)
+    ruled = partial(_ruled, a_ms, b_ms, noise)
 
     if _inside(ratio, band):
         if noise.shift != 1 and not _inside(raw, band):

@@ -94,6 +94,14 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    agree: bool = setting(
+        False, "the ranks of a job take their choices from each other; --no-agree does without"
+    )
+    agree_timeout: float = _seconds(180.0, "that a rank waits for another's choice")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The settings in force. `keys` are keys by the id of what they do (`watch.pin`)."""
 
@@ -103,6 +111,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     watch: Watch = field(default_factory=Watch)
     budgets: Budgets = field(default_factory=Budgets)
+    run: Run = field(default_factory=Run)
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -113,6 +122,7 @@ SECTIONS: dict[str, str] = {
     "limits": "How much of a thing.",
     "watch": "How the screen starts.",
     "budgets": "How long a job may take, on the screen and where the command has no --budget.",
+    "run": "Programs under rocm-tui run.",
     "keys": "A key, or several with commas between them, for each thing that a key does.",
 }
 """What stands above each section of the file, in its order."""

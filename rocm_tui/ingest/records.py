@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
+from backend.model.quick import quick
 from backend.model.session import Fault
+from backend.model.word import Word
 
 if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wait for what is loaded
     from backend.model.activity import Activity
@@ -17,6 +19,7 @@ if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wai
     from backend.model.tuning import Tuning
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A tuning as its source tells it now; the same `uid` again replaces the earlier version.
@@ -28,6 +31,11 @@ class Seen:
     uid: str
     tuning: Tuning
     id: str = field(default="", compare=False)
+
+
+def is_entry(record: object) -> TypeGuard[Seen]:
+    """Whether it tells of an entry of another tuner's table."""
+    return isinstance(record, Seen) and record.tuning.entry is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,25 @@ class TrialSeen:
     trial: Trial
 
 
+LinkState = Literal["connecting", "following", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSeen:
+    """How the far source `ssh://host/path` is reached; each replaces the one before.
+
+    Unix times: followed, or not, since `when`; where it is lost, tried again at `retry`. `why` in
+    one line; `reached` is whether it ever was.
+    """
+
+    source: str
+    state: LinkState
+    when: float
+    retry: float | None = None
+    why: str = ""
+    reached: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Unread(Fault):
     """A source is not there, or nothing at all could be read of it."""
@@ -137,14 +164,16 @@ Record = (
     | GraphSeen
     | GraphTold
     | TrialSeen
+    | LinkSeen
     | Fault
 )
 
 STDIN = "-"
 """The source that is standard input."""
 
-SourceState = Literal["waiting", "reading", "following", "unreadable"]
-"""waiting: does not exist yet; unreadable: the last attempt failed, and why is a problem."""
+SourceState = Literal["waiting", "reading", "following", "unreadable", "connecting", "lost"]
+"""waiting: does not exist yet; unreadable: the last attempt failed, and why is a problem;
+connecting, lost: on another host, which is not reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +189,8 @@ class SourceStatus:
     size: int
     read: int
     problems: int
-    watched_by: Literal["inotify", "polling"]
-    state: SourceState
+    watched_by: Word
+    state: Word
     words: str = ""
 
 

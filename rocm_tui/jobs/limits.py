@@ -96,10 +96,11 @@ class Limits:
     output: int | None = OUTPUT
 
     @classmethod
-    def of_this_machine(cls) -> Limits:
-        """No end, but a worker must say something now and then, and leave memory for others."""
+    def of_this_machine(cls, workers: int = 1) -> Limits:
+        """No end, but a worker must say something now and then, and leave memory for others; so
+        many `workers` that run at once share it out."""
         there = memory_of_machine()
-        return cls(memory=int(there * SHARE), of=there)
+        return cls(memory=int(there * SHARE / workers), of=there)
 
 
 class Clock:

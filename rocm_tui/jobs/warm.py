@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from backend.disk.layout import Layout
 from backend.model.origin import is_own
 from backend.processes import tree
-from backend.wire.jobs import MeasureJob, TrialJob, TuneJob, VerifyJob, WorkerJob
+from backend.wire.jobs import CompileJob, MeasureJob, TrialJob, TuneJob, VerifyJob, WorkerJob
 from rocm_tui.jobs.limits import Limits, memory_of_machine, proportional, resident
 from rocm_tui.jobs.worker import OnProgress, Stale, Worker, spawn_worker
 
@@ -56,12 +56,19 @@ _TOGETHER = {MeasureJob.name, TuneJob.name}
 
 def needs_of(job: WorkerJob[Any]) -> Needs:
     return Needs(
-        "choices" if job.name in _TOGETHER else job.name,
+        _kind(job),
         int(getattr(job, "mode", 0)),
         getattr(job, "precision", None),
         _offers_ours(job),
         isinstance(job, TrialJob) and not job.stock,
     )
+
+
+def _kind(job: WorkerJob[Any]) -> str:
+    """A process that compiles for a GPU takes that one for real to its end."""
+    if isinstance(job, CompileJob):
+        return f"{job.name} {job.gpu}"
+    return "choices" if job.name in _TOGETHER else job.name
 
 
 def _offers_ours(job: WorkerJob[Any]) -> bool:

@@ -27,13 +27,14 @@ from backend.disk.layout import Layout
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.disk.safe import check_file, make_folder
 from backend.errors import StoreError
-from backend.inductor.hooks.environment import CAPTURE, CHECK, SHARES, TEMPLATES
+from backend.inductor.hooks.environment import CAPTURE, CHECK, MEASURE, SHARES, TEMPLATES
 from backend.processes.ending import die_by
+from backend.ranks.job import AGREE, FOLDER
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
 from rocm_tui.launch.record import PAUSE, RunRecord
 from rocm_tui.launch.stderr import StderrRelay, TableFilter
-from rocm_tui.launch.summary import recorded, summary
+from rocm_tui.launch.summary import measured_text, recorded, summary
 
 HOLD_SECONDS = 0.1
 """How long `--quiet` holds the begun line of what may be a table."""
@@ -66,6 +67,11 @@ class StatusLine(Protocol):
 
 MakeLine = Callable[[Layout, str], StatusLine | None]
 """The line for a run of this id, whose logs lie below this cache dir; None for no line."""
+
+
+TellRanks = Callable[[Layout, str, Sequence[Path]], str]
+"""What is to be said of a run's ranks, and of others of their job, that these logs tell of; empty
+for nothing."""
 
 
 class Child:
@@ -226,16 +232,21 @@ def run(
     shares: bool = True,
     capture: bool = False,
     cache_triton: bool = False,
+    agree: float | None = None,
+    agree_dir: Path | None = None,
+    measure_kernels: float = 0.0,
     cache_dir: Path | None = None,
     env: Mapping[str, str] = os.environ,
     id: str | None = None,
     make_line: MakeLine = lambda layout, run: None,
+    tell_ranks: TellRanks = lambda layout, run, logs: "",
 ) -> int:
     """Run `command` and return its exit code; 127 if it does not exist, 126 if it cannot run.
 
     A child that a signal killed takes us with it by the same signal, so that a shell sees what it
     would have seen; where that signal does not kill us, 128 + its number is returned. `id` names
-    the run, where somebody looks for its logs.
+    the run, where somebody looks for its logs. With `agree` the ranks of a job take their choices
+    from each other, and wait so many seconds for one; with 0 they do not, whatever `env` says.
     """
     child_env = dict(env)
     if cache_dir is not None:
@@ -251,15 +262,21 @@ def run(
     if capture:
         # A graph that comes from AOTAutograd's cache is not seen; FxGraphCache stays as it is.
         child_env |= {CAPTURE: "1", SHARES: "1", _AOT_CACHE: "0"}
+    if measure_kernels:
+        child_env[MEASURE] = str(measure_kernels)
     if cache_triton:
         child_env["TRITON_CACHE_AUTOTUNING"] = "1"
+    if agree is not None:
+        child_env[AGREE] = f"{agree:g}"
+    if agree_dir is not None:
+        child_env[FOLDER] = str(agree_dir.absolute())
     forbidden = hooks_forbidden(child_env)
     if forbidden:
         _say(forbidden)
     this = _Run(id or run_id(), Layout(default_cache_dir(child_env)), time.time())
     line = make_line(this.layout, this.id)
-    told = line.wrote if line is not None else None
-    relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None, told)
+    wrote = line.wrote if line is not None else None
+    relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None, wrote)
     record = RunRecord(this.layout, this.id, command)
     try:
         child = Child(relay, record=record, line=line)
@@ -277,6 +294,13 @@ def run(
         timed = timed_since(this.layout.root, child_env, this.started)
     if (quiet or relay.terminal or found.nothing_tuned) and not (timed and found.nothing):
         _say(summary(found, this.layout))
+    logs = (*found.ranks, *found.others)
+    if child_env.get(AGREE, "0") != "0" and found.ranks and len(logs) > 1:
+        told = tell_ranks(this.layout, this.id, logs)
+        if told:
+            _say(told)
+    if measure_kernels:
+        _say(measured_text(found))
     if cache_triton:
         _say(f"{counted(timed, 'tuning')} of @triton.autotune kept; `rocm-tui ls` lists them")
     if status >= 0:

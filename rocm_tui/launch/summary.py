@@ -4,24 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.model.events import Event, GraphCompiled, HooksOff, SessionStarted, TuningStarted
+from backend.model.events import (
+    Event,
+    GraphCompiled,
+    HooksOff,
+    SessionStarted,
+    TuningMeasured,
+    TuningStarted,
+)
+from backend.model.session import Session
 
+MOST_OTHERS = 64
+"""Of more ranks under other runs the one of rank 0 alone tells: each would read the logs of all."""
 TUNE_TOO = "to tune: rocm-tui run --max-autotune -- CMD"
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """`untuned`: of the graphs, those that were compiled with tuning off. `unhooked` is why a
-    process was not recorded to its end, if one was not."""
+    process was not recorded to its end, if one was not. `measured` are kernels that were measured
+    in the program, `ranks` the logs of a job's ranks, `others` those of ranks under other runs that
+    were at work meanwhile, maybe of the same job."""
 
     tunings: int = 0
     graphs: int = 0
     untuned: int = 0
     unhooked: str | None = None
+    measured: int = 0
+    ranks: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -36,17 +52,31 @@ class Recorded:
 
 def recorded(layout: Layout, run: str, started: float) -> Recorded:
     """What the sessions of the run of this id told, which began at the Unix time `started`."""
-    tunings, graphs, untuned, unhooked = 0, set[str](), set[str](), None
-    for events in _logs(layout, run, started):
+    tunings, measured, graphs, untuned, unhooked = 0, 0, set[str](), set[str](), None
+    ranks: list[Path] = []
+    others: list[Path] = []
+    leads = False
+    for path, session, events in _logs(layout, started):
+        ours = session.id.startswith(run)
+        leads |= ours and session.rank == 0
+        if session.rank is not None:
+            (ranks if ours else others).append(path)
+        if not ours:
+            continue
         tunings += sum(isinstance(event, TuningStarted) for event in events)
+        measured += sum(isinstance(event, TuningMeasured) for event in events)
         compiled = [event.graph for event in events if isinstance(event, GraphCompiled)]
         graphs |= {graph.id for graph in compiled}
         untuned |= {graph.id for graph in compiled if graph.max_autotune is False}
         unhooked = next((e.reason for e in events if isinstance(e, HooksOff)), unhooked)
-    return Recorded(tunings, len(graphs), len(untuned), unhooked)
+    if len(others) > MOST_OTHERS and not leads:
+        others = []
+    counts = tunings, len(graphs), len(untuned), unhooked, measured
+    return Recorded(*counts, tuple(ranks), tuple(others))
 
 
-def _logs(layout: Layout, run: str, started: float) -> Iterator[list[Event]]:
+def _logs(layout: Layout, started: float) -> Iterator[tuple[Path, Session, list[Event]]]:
+    """Each log that was written since, with its process."""
     for path in sorted(layout.sessions.glob("*.jsonl")):
         try:
             if path.stat().st_mtime < started - 1:
@@ -55,8 +85,20 @@ def _logs(layout: Layout, run: str, started: float) -> Iterator[list[Event]]:
             continue  # removed meanwhile; the exit code that follows matters more
         events, _ = read_log(path)
         first = next(iter(events), None)
-        if isinstance(first, SessionStarted) and first.session.id.startswith(run):
-            yield events
+        if isinstance(first, SessionStarted):
+            yield path, first.session, events
+
+
+def measured_text(found: Recorded) -> str:
+    """What `--measure-kernels` came to."""
+    if found.measured:
+        kernels = counted(found.measured, "Triton kernel")
+        return f"{kernels} measured in the program; `rocm-tui show ID` has the verdicts"
+    return (
+        "no Triton kernel was measured, since none was tuned among several configs. What a run "
+        "before this one tuned comes from caches: with --cache-dir NEW all are tuned, "
+        "and measured, with TRITON_CACHE_DIR=NEW those of @triton.autotune"
+    )
 
 
 def summary(found: Recorded, layout: Layout) -> str:

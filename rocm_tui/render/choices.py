@@ -82,11 +82,25 @@ def _quantiles(line: _Choice) -> str:
     return "" if told is None else " – ".join(map(fmt.duration, told))
 
 
+def _step(line: _Choice) -> str:
+    """`#9, XBLOCK 64 to 32`: the place of the other one, and the change."""
+    choice = line.choice
+    places = enumerate(line.row.tuning.choices, start=1)
+    place = next((f"#{n}, " for n, c in places if c.hash and c.hash == choice.origin), "")
+    return plain(f"{place}{choice.moved}") if choice.moved else ""
+
+
+def _maker(line: _Choice) -> str:
+    entry = line.row.tuning.entry
+    return plain(entry.tuner) if entry else provider(line.choice) or "?"
+
+
 def _configuration(line: _Choice) -> str:
     """Or why it failed."""
     choice = line.choice
     config = ", ".join(f"{key}={value}" for key, value in choice.config.items())
-    return plain(choice.reason or config or choice.description)
+    moved = f"; by descent, {choice.moved}" if choice.moved else ""
+    return plain(choice.reason or config + moved or choice.description)
 
 
 SHOWN: tuple[Field[_Choice], ...] = (
@@ -106,7 +120,7 @@ SHOWN: tuple[Field[_Choice], ...] = (
         about="how much longer than the best a call took when it was tuned",
     ),
     Field(
-        "from", "FROM", text=lambda line: provider(line.choice) or "?",
+        "from", "FROM", text=_maker,
         about="the backend of Inductor that made it",
     ),
     Field(
@@ -124,8 +138,14 @@ QUANTILES: Field[_Choice] = Field(
     "quantiles", "P20 – P80", right=True, text=_quantiles,
     about="between which lay six of ten times that Triton took",
 )  # fmt: skip
+STEP: Field[_Choice] = Field(
+    "step", "MADE FROM", least=12, drop=7, text=lambda line: _step(line),
+    about="of which config coordinate descent made it, and what it changed",
+)  # fmt: skip
 _SPREAD = 3
 """Its place, behind the time."""
+_STEP = 4
+"""That of the step."""
 
 
 def choices_text(row: Row, only: Choice | None = None) -> str:
@@ -136,7 +156,9 @@ def choices_text(row: Row, only: Choice | None = None) -> str:
         if only is None or choice is only
     ]
     spread = (QUANTILES,) if any(line.choice.quantiles for line in lines) else ()
-    return text_table((*SHOWN[:_SPREAD], *spread, *SHOWN[_SPREAD:]), lines)
+    steps = (STEP,) if any(line.choice.moved for line in lines) else ()
+    fields = (*SHOWN[:_SPREAD], *spread, *SHOWN[_SPREAD:_STEP], *steps, *SHOWN[_STEP:])
+    return text_table(fields, lines)
 
 
 PANE: tuple[Column, ...] = (

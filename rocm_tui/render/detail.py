@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import is_kernel
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.bars import bar
@@ -14,6 +14,7 @@ from rocm_tui.render.choices import APART, Footprint, choices_text
 from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
 from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text
 from rocm_tui.render.table import Line, Span, hanging
+from rocm_tui.render.tuned_tables import beside_text, entry_facts, entry_verdict
 from rocm_tui.render.tunings import time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
@@ -25,7 +26,7 @@ def title(row: Row) -> Line:
     """Op, sizes, types, device, id."""
     tuning = row.tuning
     times = f" (tuned {row.occurrence:,} times)" if row.occurrence > 1 else ""
-    facts = [stats.dtype_of(tuning), tuning.device or "", f"id {row.id}{times}"]
+    facts = [stats.dtype_of(tuning), tuning.device or row.device, f"id {row.id}{times}"]
     return (
         (f" {plain(tuning.op)} ", "title"),
         (f" {plain(stats.all_sizes(tuning))}", "head"),
@@ -38,6 +39,8 @@ _BY_SINGLE = " by single times, not measured"
 
 def row_verdict(row: Row) -> Line:
     """`verdict` of a row; nothing is said before it is known whether its pin holds."""
+    if row.tuning.entry is not None:
+        return entry_verdict(row.tuning)
     if row.awaits_pin:
         return ((f" {fmt.AWAITED} pinned; whether it holds is being read", "dim"),)
     return verdict(row.tuning, in_use(row))
@@ -166,6 +169,8 @@ def suspect(row: Row) -> Line | None:
 
 
 def _progress(tuning: Tuning, best: Choice | None) -> Line:
+    if tuning.awaited is not None:
+        return ((f" Waits for rank {tuning.awaited}'s choice", "accent"),)
     total = stats.total(tuning)
     of = f" of {total}" if total else ""
     done = bar(tuning.timed / total if total else 0.0, 12)
@@ -232,11 +237,21 @@ def cost(tuning: Tuning) -> Line:
     facts += [", ".join(spent)] if spent else []
     facts += [f"rank {tuning.rank}"] if tuning.rank is not None else []
     facts += [f"precision {tuning.precision}"] if tuning.precision else []
-    if tuning.selected_by not in (None, "timing"):
-        facts.append(f"selected by {tuning.selected_by}")
+    facts += [selection_text(tuning)] if tuning.selected_by not in (None, "timing") else []
     facts += [_source(tuning.sources)] if tuning.sources else []
     first, *more = map(plain, facts)
     return ((f" {first}", "dim"), *((f" · {fact}", "dim") for fact in more))
+
+
+def selection_text(tuning: Tuning) -> str:
+    """Why its choice was selected."""
+    if tuning.selected_by == "alone":
+        return f"chosen alone: {tuning.apart}"
+    if tuning.selected_by == "rank" and tuning.decided == tuning.rank:
+        return "taken by other ranks"  # who timed it and who took it are one row
+    if tuning.selected_by == "rank":
+        return f"taken from rank {tuning.decided}" + (f": {tuning.apart}" if tuning.apart else "")
+    return f"selected by {tuning.selected_by}"
 
 
 def _source(sources: Sequence[str]) -> str:
@@ -284,13 +299,15 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
     rate = fmt.throughput(throughput)
     known = [
         ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
-        ("kernel" if tuning.op == TRITON else "operands", stats.all_sizes(tuning)),
+        ("kernel" if is_kernel(tuning.op) else "operands", stats.all_sizes(tuning)),
+        *entry_facts(tuning),
+        ("launched", tuning.kernel),
+        ("code", tuning.code),
         ("strides", " · ".join(str(list(strides)) for strides in tuning.strides)),
         ("dtypes", ", ".join(tuning.dtypes)),
-        ("device", tuning.device or ""),
+        ("device", tuning.device or row.device),
         ("precision", tuning.precision or ""),
-        ("in use", _in_use(row)),
-        ("fastest", _fastest(row)),
+        *([] if tuning.entry else [("in use", _in_use(row)), ("fastest", _fastest(row))]),
         (
             "throughput",
             (fmt.once(rate) if stats.once(tuning, own) else rate) if throughput else "",
@@ -300,6 +317,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("spent", _spent(row)),
         ("pin", f"{row.pin.pin.label}, {row.pin.state}" if row.pin else ""),
         ("rank", "" if tuning.rank is None else str(tuning.rank)),
+        ("choice", selection_text(tuning) if tuning.selected_by in ("rank", "alone") else ""),
         ("sources", ", ".join(plain(source) for source in tuning.sources)),
     ]
     return [(name, plain(value)) for name, value in known if value]
@@ -325,14 +343,18 @@ def _in_use(row: Row) -> str:
     own = in_use(row)
     if own is None or own is stats.winner(row.tuning):
         return ""
-    return f"{own.label}, pinned, {time_text(row.tuning, own)}"
+    if row.pin is not None:
+        return f"{own.label}, pinned, {time_text(row.tuning, own)}"
+    if stats.winner(row.tuning) is None:
+        return f"{own.label}; nothing tells its time, nor its rivals"
+    return f"{own.label}, which its file names, {time_text(row.tuning, own)}"
 
 
 def _fastest(row: Row) -> str:
     tuning = row.tuning
     best, standing = stats.winner(tuning), stats.standing(tuning)
     if best is None or standing is None:
-        known = best or stats.chosen(tuning)
+        known = best or (None if in_use(row) else stats.chosen(tuning))
         return known.label if known else ""
     lead = stats.lead(tuning)
     if standing == "tied":
@@ -363,7 +385,9 @@ def _spent(row: Row) -> str:
 def show_text(row: Row, only: Choice | None = None) -> str:
     """What `show` prints: the facts, then every choice, or `only` that one."""
     lines = [hanging(f"{name:<11}", value) for name, value in tuning_facts(row)]
-    lines += ["", choices_text(row, only)]
+    if row.tuning.choices or row.tuning.entry is None:
+        lines += ["", choices_text(row, only)]
+    lines += beside_text(row) if only is None else []
     if not all(choice.offered for choice in row.tuning.choices):
         lines += ["", hanging("", APART)]
     measurement = row.tuning.measured

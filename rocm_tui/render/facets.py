@@ -1,4 +1,4 @@
-"""Columns for what tells rows apart: device, layout, rank and source, each where it differs."""
+"""Columns for what tells rows apart: tuner, device, layout, rank, source, each where it differs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field
 from rocm_tui.session import facets
 from rocm_tui.session.model import Row
-from rocm_tui.session.named import short_names
 
 DEVICE: Field[Row] = Field(
     "device", "DEVICE", 6, 22, drop=4, good=8, style="dim", text=lambda row: plain(row.device),
@@ -16,7 +15,7 @@ DEVICE: Field[Row] = Field(
 )  # fmt: skip
 LAYOUT: Field[Row] = Field(
     "layout", "LAYOUT", 6, 6, drop=2, style="dim",
-    text=lambda row: facets.layout_of(row.tuning),
+    text=lambda row: row.layout,
     about="N by rows, T by columns, of both factors; + with gaps",
 )  # fmt: skip
 RANK: Field[Row] = Field(
@@ -27,7 +26,12 @@ SOURCE: Field[Row] = Field(
     "source", "SOURCE", 8, 28, drop=5, style="dim", text=lambda row: source_text(row, {}),
     about="session (host and pid) or file; shown if there are several",
 )  # fmt: skip
-FACETS: tuple[Field[Row], ...] = (DEVICE, LAYOUT, RANK, SOURCE)
+TUNER: Field[Row] = Field(
+    "tuner", "TUNER", 8, 12, drop=3, style="accent",
+    text=lambda row: plain(facets.tuner_of(row)) or "inductor",
+    about="whose table has it; shown if not all are Inductor's",
+)  # fmt: skip
+FACETS: tuple[Field[Row], ...] = (TUNER, DEVICE, LAYOUT, RANK, SOURCE)
 KEYS = frozenset(field.key for field in FACETS)
 
 
@@ -38,10 +42,12 @@ def source_text(row: Row, names: Mapping[str, str]) -> str:
 
 
 def shown(
-    rows: Sequence[Row], layout: Callable[[Row], str] = LAYOUT.text
+    rows: Sequence[Row],
+    differing: Callable[[Sequence[Row]], tuple[str, ...]] = facets.differing,
+    named: Callable[[Sequence[Row]], Mapping[str, str]] | None = None,
 ) -> tuple[dict[str, Field[Row]], Mapping[str, str]]:
     """The columns that differ among these rows, by key; and short names of their sources.
-    `layout` may remember what it says of rows."""
-    keys = facets.differing(rows, layout)
-    names = short_names(map(facets.source_of, rows)) if "source" in keys else {}
+    `differing` and `named` may remember what they said of rows."""
+    keys = differing(rows)
+    names = (named or facets.SourceNames().of)(rows) if "source" in keys else {}
     return {field.key: field for field in FACETS if field.key in keys}, names

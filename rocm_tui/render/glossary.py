@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rocm_tui.render import improve, prove
-from rocm_tui.render.choices import PANE, QUANTILES, RESOURCES, SHOWN
+from rocm_tui.render.agree import DIFFERING
+from rocm_tui.render.choices import PANE, QUANTILES, RESOURCES, SHOWN, STEP
 from rocm_tui.render.compare import ALONE, PAIRS
+from rocm_tui.render.compare_tables import CHANGES, ENTRY
 from rocm_tui.render.graphs import GRAPH_TUNINGS, GRAPHS, KERNELS
 from rocm_tui.render.history import HISTORY
 from rocm_tui.render.measured import MEASURED, REPEATS
@@ -97,14 +99,17 @@ def groups() -> tuple[Group, ...]:
         _words("States of a pin", ((state, sign.about) for state, sign in PIN_SIGNS.items())),
         _columns("Tunings: ls and Watch", (ID, *COLUMNS)),
         _filter_fields(),
-        _columns("Choices: show", (*SHOWN, QUANTILES)),
+        _columns("Choices: show", (*SHOWN, QUANTILES, STEP)),
         _columns("Choices on the screen", PANE),
         _columns("What a kernel takes", RESOURCES),
         _columns("Measured: measure and show", MEASURED),
         _columns("Measured several times", REPEATS),
         _columns("Compared: what both have", PAIRS),
         _columns("Compared: what one has", ALONE),
+        _columns("Compared: keys of two tables with another solution", CHANGES),
+        _columns("Compared: what one table has", ENTRY),
         *(_columns(f"Report: {name}", columns) for name, columns in PAGES.items()),
+        _columns("Chosen differently: agree", DIFFERING),
         _columns("Graphs: graphs", GRAPHS),
         _columns("A graph's tunings", GRAPH_TUNINGS),
         _columns("A graph's kernels", KERNELS),

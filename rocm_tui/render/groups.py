@@ -24,8 +24,8 @@ def heading_line(heading: Heading, by: str, names: Mapping[str, str]) -> Line:
 
 
 def _facts(known: Sums, heading: Heading) -> list[str]:
-    count = known.tunings
-    facts = [counted(count, "tuning")]
+    facts = [counted(known.tunings, "tuning")] if known.tunings or not known.entries else []
+    facts += [counted(known.entries, "entry of a table", "entries of tables")] * bool(known.entries)
     facts += [f"{known.running:,} running"] if known.running else []
     facts += [f"{known.pinned:,} pinned"] if known.pinned else []
     if known.measured:

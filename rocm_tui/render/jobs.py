@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.errors import InputsKeyInvalid
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import is_kernel
 from backend.model.pin import Pin
 from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
@@ -20,8 +20,8 @@ def problem_title(problem: Problem) -> str:
 
 def pin_title(pin: Pin) -> str:
     """The same of what is pinned; the op alone where its inputs key cannot be read."""
-    if pin.op == TRITON:
-        return problem_title(Problem(TRITON, inputs_key=pin.inputs))
+    if is_kernel(pin.op):
+        return problem_title(Problem(pin.op, inputs_key=pin.inputs))
     try:
         specs = parse_inputs_key(pin.inputs).specs
     except InputsKeyInvalid:

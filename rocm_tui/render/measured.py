@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.counted import counted
 from backend.model.choice import MeasuredChoice, Measurement
+from backend.model.inductor_kernel import is_kernel
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.outputs import ABOUT, output_json, output_sentences, output_text
@@ -225,7 +226,8 @@ def _standing(tuning: Tuning, measurement: Measurement) -> str:
             else ""
         )
     if unclear:
-        text += "; a larger --budget or a quieter machine may tell"
+        longer = "--measure-kernels SECONDS" if is_kernel(tuning.op) else "--budget"
+        text += f"; a larger {longer} or a quieter machine may tell"
     return text
 
 
@@ -238,15 +240,18 @@ def meaning(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | 
     measured = stats.measured(tuning, taken) if tuning.measured == measurement else None
     if taken is None or measured is None:
         return ""
+    from backend.model.kernel import TRITON  # not before the first screen
+
     best = measurement.choices[0]
+    who = "Triton" if tuning.op == TRITON else "Inductor"
     if measured.verdict == "slower":
         by = fmt.percent(measured.ratio - 1)
         better = pinnable(tuning, best.hash)
-        return f"Inductor takes {taken.label}, which is {by} slower: rocm-tui pin {id} {better}"
+        return f"{who} takes {taken.label}, which is {by} slower: rocm-tui pin {id} {better}"
     if measured.verdict == "tied":
-        return f"Inductor takes {taken.label}, and nothing measured is faster"
+        return f"{who} takes {taken.label}, and nothing measured is faster"
     if measured.verdict == "faster":
-        return f"Inductor takes {taken.label}, which is right"
+        return f"{who} takes {taken.label}, which is right"
     return ""
 
 

@@ -10,18 +10,21 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import attributes
 from rocm_tui.session.model import Row
 from rocm_tui.session.outputs import output_change
+from rocm_tui.session.possible import why_wrong
 
 ABOUT = (
     "choices of one letter gave the same bits; ✗ so many elements are further off than rounding "
-    "explains; ~ not the same in each run; ? compared with nothing"
+    "explains; ~ not the same in each run; no bound: nothing says how far off is too far"
 )
+
+NO_BOUND = "no bound"
 
 
 def output_text(output: Output | None) -> str:
-    """`A`, `B ✗ 768`, `C ~`, `A ?`; empty where nobody looked."""
+    """`A`, `B ✗ 768`, `C ~`, `A no bound`; empty where nobody looked."""
     if output is None:
         return ""
-    far = f" ✗ {output.beyond:,}" if output.beyond else "" if output.compared else " ?"
+    far = f" ✗ {output.beyond:,}" if output.beyond else "" if output.compared else f" {NO_BOUND}"
     return f"{output.group}{far}{'' if output.steady else ' ~'}"
 
 
@@ -85,4 +88,17 @@ def output_json(output: Output | None) -> dict[str, Any] | None:
         return None
     numbers = attributes(output, "group runs same compared beyond excess")
     excess = output.excess if output.excess < float("inf") else None
-    return {**numbers, "excess": excess, "deterministic": output.steady}
+    far = "beyond" if output.beyond else "within" if output.compared else NO_BOUND
+    return {**numbers, "excess": excess, "deterministic": output.steady, "rounding": far}
+
+
+def change_json(row: Row, choice: Choice) -> dict[str, Any]:
+    """What a pin of `choice` makes of the bits that later compiles compute."""
+    change = output_change(row, choice)
+    return {
+        "bits": change.bits,
+        "in_use": change.now.hash if change.now else None,
+        "output": output_json(change.after),
+        "warning": output_warning(row, choice),
+        "wrong": why_wrong(row, choice),
+    }

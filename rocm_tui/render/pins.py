@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from backend.counted import counted
 from backend.errors import StoreError
 from backend.model.choice import Choice
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import is_kernel
 from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
+from backend.tables.keys import is_table, name_of
 from rocm_tui.harmless import plain
+from rocm_tui.render import narrow
 from rocm_tui.render.table import Field, attributes, hanging
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
@@ -21,9 +24,9 @@ from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
     from backend.model.pin import PinState
-    from backend.pins.file import HistoryEntry
+    from backend.pins.file import Group, HistoryEntry
     from backend.pins.state import PinPlan, PinReport, PinStatus
-    from backend.pins.undo import UndoStep
+    from backend.pins.undo import Undo, UndoStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,10 @@ def _age(status: PinStatus) -> str:
 def _shape(status: PinStatus) -> str:
     """The operands' sizes of an inputs key, as far as it can be read; of a Triton kernel its name
     and what it was tuned for."""
-    if status.pin.op == TRITON:
-        return plain(stats.all_sizes(Problem(TRITON, inputs_key=status.pin.inputs)))
+    if is_table(status.pin.op):
+        return plain(status.pin.inputs)
+    if is_kernel(status.pin.op):
+        return plain(stats.all_sizes(Problem(status.pin.op, inputs_key=status.pin.inputs)))
     try:
         specs = parse_inputs_key(status.pin.inputs).specs
     except StoreError:
@@ -94,12 +99,16 @@ _ID: Field[PinStatus] = Field(
     about="the pinned tuning's id, for show, verify and unpin",
 )  # fmt: skip
 _OP: Field[PinStatus] = Field(
-    "op", "OP", 6, 16, good=11, text=lambda status: plain(status.pin.op), style="strong",
+    "op", "OP", 6, 16, good=11, style="strong",
+    text=lambda status: plain(name_of(status.pin.op)),
+    short=lambda status: narrow.op(name_of(status.pin.op)),
     about="the op that the pin is for",
 )  # fmt: skip
 _SHAPE: Field[PinStatus] = Field(
-    "shape", "SHAPE", 8, 34, drop=2, good=14, text=_shape, about="every operand's sizes"
-)
+    "shape", "SHAPE", 8, 34, drop=2, good=14,
+    text=_shape, short=lambda status: narrow.sizes(_shape(status)),
+    about="every operand's sizes",
+)  # fmt: skip
 _CHOICE: Field[PinStatus] = Field(
     "choice", "CHOICE", 14, 40, good=18,
     text=lambda status: fmt.shorten(plain(status.pin.label), 40),
@@ -152,7 +161,9 @@ HISTORY_COLUMNS: tuple[Field[HistoryEntry], ...] = (
         about="pinned, unpinned, applied again, ...",
     ),
     Field(
-        "op", "OP", 6, 16, drop=2, text=lambda entry: plain(entry.op), style="strong",
+        "op", "OP", 6, 16, drop=2, style="strong",
+        text=lambda entry: plain(name_of(entry.op)),
+        short=lambda entry: narrow.op(name_of(entry.op)),
         about="the op that the pin was for",
     ),
     Field(
@@ -164,15 +175,20 @@ HISTORY_COLUMNS: tuple[Field[HistoryEntry], ...] = (
         about="who did it",
     ),
     Field(
-        "note", "NOTE", 6, 60, drop=3, text=lambda entry: plain(entry.note), style="dim",
-        about="why",
+        "note", "NOTE", 6, 60, drop=3, text=lambda entry: plain(_reason(entry)), style="dim",
+        about="by which command, among several; and why",
     ),
 )  # fmt: skip
 
 
+def _reason(entry: HistoryEntry) -> str:
+    command = f"({entry.group.command})" if entry.group else ""
+    return " ".join(filter(None, (command, entry.note)))
+
+
 def history_line(entry: HistoryEntry) -> str:
     """What `pins --history` says of it."""
-    parts = (entry.what, entry.label, entry.who, entry.note)
+    parts = (entry.what, entry.label, entry.who, _reason(entry))
     return hanging(f"{moment(entry.when)}  ", "  ".join(plain(part) for part in parts if part))
 
 
@@ -223,12 +239,49 @@ def pin_report_json(report: PinReport) -> dict[str, Any]:
 
 def history_json(entry: HistoryEntry) -> dict[str, Any]:
     names = "when who what op precision hash label note"
-    return {**attributes(entry, names), "inputs_key": entry.inputs}
+    command = entry.group.command if entry.group else None
+    return {**attributes(entry, names), "inputs_key": entry.inputs, "command": command}
 
 
-def undo_lines(step: UndoStep) -> list[str]:
+def undo_lines(undo: Undo) -> list[str]:
     """What an undo does, and to what: a sentence each."""
-    entry, again, op = step.entry, step.again, plain(step.entry.op)
+    if undo.group is not None and (len(undo.steps) > 1 or undo.left):
+        return _group_lines(undo, undo.group)
+    return _step_lines(undo.steps[0])
+
+
+def undone_pins(undo: Undo) -> list[str]:
+    """What is undone, a line each; nothing where there is only one."""
+    if len(undo.steps) == 1:
+        return []
+    lines = []
+    for step in undo.steps:
+        label, again = plain(step.entry.label), step.again
+        if step.entry.what != "unpin" and again is not None:
+            label = f"{label}, {plain(again.label)} again"
+        lines.append(f"{step.entry.key.id}  {plain(name_of(step.entry.op))}  {label}")
+    return lines
+
+
+def _group_lines(undo: Undo, group: Group) -> list[str]:
+    back = sum(step.entry.what != "unpin" for step in undo.steps)
+    again, command = len(undo.steps) - back, plain(group.command)
+    lines = []
+    if back:
+        lines.append(f"Takes back {counted(back, 'pin')} of `{command}`.")
+    if again:
+        lines.append(f"Pins {counted(again, 'choice')} again that `{command}` took back.")
+    former = sum(step.again is not None for step in undo.steps) - again
+    if former:
+        lines.append(f"What was pinned before is pinned again for {former:,} of them.")
+    if undo.left:
+        stays = counted(undo.left, "more of it is", "more of it are")
+        lines.append(f"{stays} not in force any more, and stays as it is.")
+    return [*lines, f"That was done {moment(group.when)} by {plain(undo.entry.who)}."]
+
+
+def _step_lines(step: UndoStep) -> list[str]:
+    entry, again, op = step.entry, step.again, plain(name_of(step.entry.op))
     label, made = plain(entry.label), f"{moment(entry.when)} by {plain(entry.who)}."
     if again is None:
         return [f"Takes back the pin of {op} to {label}.", f"Pinned {made}"]
@@ -238,13 +291,23 @@ def undo_lines(step: UndoStep) -> list[str]:
     return [f"{does}, in the place of {label}.", f"That was pinned {made}"]
 
 
-def undo_json(step: UndoStep | None) -> dict[str, Any]:
-    """The pin or unpin that is undone, and the choice that is pinned again; null for none."""
-    again = step.again if step else None
+def undo_json(undo: Undo | None) -> dict[str, Any]:
+    """The pin or unpin that is undone, and the choice that is pinned again; null for none. Of a
+    command that did several these are the latest, and `steps` has all."""
+    steps = [
+        {
+            "undone": history_json(step.entry),
+            "pinned_again": step.again.hash if step.again else None,
+            "id": step.entry.key.id,
+        }
+        for step in (undo.steps if undo else ())
+    ]
+    first = steps[0] if steps else dict.fromkeys(("undone", "pinned_again", "id"))
     return {
-        "undone": history_json(step.entry) if step else None,
-        "pinned_again": again.hash if again else None,
-        "id": step.entry.key.id if step else None,
+        **first,
+        "command": undo.group.command if undo and undo.group else None,
+        "left": undo.left if undo else 0,
+        "steps": steps,
     }
 
 

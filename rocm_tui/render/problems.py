@@ -5,10 +5,11 @@ The first screen needs this before anything else of a session is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 
 if TYPE_CHECKING:
@@ -45,6 +46,26 @@ def troubles(problems: Iterable[Fault]) -> list[Trouble]:
         first.setdefault(key, problem)
         counts[key] = counts.pop(key, 0) + 1
     return [Trouble(first[key], count) for key, count in counts.items()]
+
+
+_FEW = 3
+"""So many sources that say the same are named, each in a line of its own."""
+
+
+def trouble_lines(problems: Iterable[Fault]) -> Iterator[str]:
+    """The same as lines; what more than a few sources say is one."""
+    all_of = troubles(problems)
+    sources: dict[str, dict[str, None]] = {}
+    for trouble in all_of:
+        sources.setdefault(trouble.what, {})[trouble.problem.source] = None
+    for trouble in all_of:
+        saying = sources.get(trouble.what, {})
+        if 0 < len(saying) <= _FEW:
+            yield trouble.line()
+        elif saying:
+            others = counted(len(saying) - 1, "other source")
+            yield f"{plain(next(iter(saying)))} and {others}: {trouble.what}"
+            saying.clear()
 
 
 def problem_json(problem: Fault) -> dict[str, Any]:

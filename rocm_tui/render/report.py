@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from backend.counted import counted, noun
+from backend.model.inductor_kernel import is_kernel
 from rocm_tui.harmless import plain
 from rocm_tui.render.compare import lost_text
 from rocm_tui.render.table import Field, attributes, fields_of, problem_line, text_table
@@ -25,6 +26,8 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
 AGREED = "Ranks and hosts agree: no problem has two choices in use."
+NOT_COMPARED = "Ranks are not compared: no problem was chosen for by two processes of one job."
+TO_AGREE = "`rocm-tui agree --propose` names one choice for all, and can pin it."
 ALL_WORK = "Every backend that was asked for has a choice that works."
 NOT_TOLD = "Which backends were asked for is told by sessions of `rocm-tui run` only."
 TUNED_ONCE = "No problem was tuned twice."
@@ -131,7 +134,7 @@ REPEATED: tuple[Field[Repeated], ...] = (
 def text(report: Report) -> str:
     """The four parts, each with a headline that says what was found."""
     blocks = [
-        _disagreements(report.disagreements),
+        _disagreements(report),
         _missing(report.missing, report.backends_known),
         _savings(report.savings),
         _repeated(report.repeated),
@@ -139,9 +142,14 @@ def text(report: Report) -> str:
     return "\n\n".join("\n".join(lines) for lines in blocks)
 
 
-def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
+def agreement(compared: int) -> str:
+    """What is said where nothing differs, of so many problems that could."""
+    return AGREED if compared else NOT_COMPARED
+
+
+def _disagreements(report: Report) -> list[str]:
     lines = []
-    for disagreement in disagreements:
+    for disagreement in report.disagreements:
         tie = "" if disagreement.matters else ": a tie"
         lines.append(f"{problem_line(PROBLEM, disagreement.row)}{tie}")
         for party in disagreement.parties:
@@ -154,8 +162,8 @@ def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
                 f"  {plain(party.who)}: {_short(party.choice.label)} {party_time(party)}{there}"
             )
     if not lines:
-        return [AGREED]
-    return ["Chosen differently by ranks of one job:", *lines]
+        return [agreement(report.compared)]
+    return ["Chosen differently by ranks of one job:", *lines, TO_AGREE]
 
 
 def party_time(party: Party) -> str:
@@ -262,14 +270,22 @@ def _saves(savings: Savings) -> str:
     once = len(savings.unmeasured)
     if once and not any(gain.saved_ms for gain in savings.valued):
         return "What tuning saves against ATen is not measured. Tuning"
+    kernels = sum(is_kernel(gain.row.tuning.op) for gain in savings.gains)
+    rivals = count - kernels
+    alone = f"{counted(kernels, 'Triton kernel has', 'Triton kernels have')} no rival in ATen"
+    if not known and not rivals and kernels:
+        return f"{alone}, so nothing tells what tuning saves. Tuning"
     if not known:
-        none = "it has no" if count == 1 else f"none of {counted(count, 'problem')} has a"
-        return f"What tuning saves against ATen is not known: {none} time of ATen. Tuning"
+        none = "it has no" if count == 1 else f"none of {counted(rivals, 'problem')} has a"
+        more = f", and {alone}" if kernels else ""
+        return f"What tuning saves against ATen is not known: {none} time of ATen{more}. Tuning"
     sums = f"saves {fmt.duration(savings.saved_ms)}" if savings.saved_ms > 0 else "saves nothing"
     if savings.saved_ms < 0:
         sums = f"loses {fmt.duration(-savings.saved_ms)}"
     left = [f"{once:,} not measured"] if once else []
-    left += [f"{count - known - once:,} without a time of ATen"] if known + once < count else []
+    untold = count - known - once - kernels
+    left += [f"{untold:,} without a time of ATen"] if untold > 0 else []
+    left += [f"{counted(kernels, 'Triton kernel')} without a rival there"] if kernels else []
     rest = f" ({known:,} of {counted(count, 'problem')}: {', '.join(left)})"
     pins = sum(gain.row.pin is not None for gain in savings.gains)
     who = f"Tuning with {counted(pins, 'pin')}" if pins else "Tuning"
@@ -316,6 +332,7 @@ def report_json(report: Report) -> dict[str, Any]:
     savings = report.savings
     return {
         "disagreements": [_disagreement_json(entry) for entry in report.disagreements],
+        "compared_by_ranks": report.compared,
         "missing": [_missing_json(entry) for entry in report.missing],
         "backends_told": report.backends_known,
         "saved": {

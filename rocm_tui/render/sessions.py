@@ -20,8 +20,12 @@ _DAY = 86400.0
 MOST_COMMAND = 200
 
 
-def state_text(activity: Activity, *, short: bool = False) -> str:
-    """`tuning bmm, 3 of 12`, `done, exit code 1`, `died by SIGKILL`; `short` leaves the op out."""
+def state_text(activity: Activity, *, short: bool = False, now: float | None = None) -> str:
+    """`tuning bmm, 3 of 12`, `done, exit code 1`, `died by SIGKILL`; `short` leaves the op out.
+    What waits for another rank says how long, where `now` is given."""
+    if activity.state == "waiting" and now is not None and activity.since is not None:
+        seconds = fmt.running(max(0.0, now - activity.since))
+        return f"{_doing(activity, short)}, {seconds}"
     if activity.state == "unknown":
         return f"unknown, last {_doing(activity, short)}"
     if activity.state == "done":
@@ -34,6 +38,9 @@ def state_text(activity: Activity, *, short: bool = False) -> str:
 def _doing(activity: Activity, short: bool) -> str:
     if activity.told == "importing":
         return "importing torch"
+    if activity.told == "waiting":
+        op = "" if short else f" of {plain(activity.op, 30)}"
+        return f"waits for rank {activity.rank}'s choice{op}"
     if activity.told not in ("precompiling", "tuning"):
         return activity.told
     op = "" if short else f" {plain(activity.op, 30)},"
@@ -112,7 +119,8 @@ SESSIONS: tuple[Field[SessionRow], ...] = (
         about="the time of day, or the date of an older one",
     ),
     Field(
-        "state", "STATE", 16, 34, text=lambda row: state_text(row.activity), style=_state_style,
+        "state", "STATE", 16, 42, text=lambda row: state_text(row.activity, now=time.time()),
+        style=_state_style,
         about="what the process does; died: it ended without saying so; unknown: it cannot be "
         "seen from here whether it lives",
     ),
@@ -180,6 +188,7 @@ def session_json(row: SessionRow) -> dict[str, Any]:
         "state": activity.state,
         "last": activity.told,
         **attributes(activity, "op done total since"),
+        "awaited_rank": activity.rank,
         "exit_status": activity.status,
         **attributes(row, "tuned cached seconds"),
         "logs": list(row.process.logs),

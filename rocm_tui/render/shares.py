@@ -29,7 +29,8 @@ def share_text(share: Share | None) -> str:
 def _gain(share: Share | None) -> str:
     if share is None or share.to_gain is None:
         return fmt.NONE if share else ""
-    return ("≤" if share.gain is None else "") + fmt.percent(share.to_gain)
+    sign = "" if share.gain is not None else "≤~" if share.told == "once" else "≤"
+    return sign + fmt.percent(share.to_gain)
 
 
 SHARES: tuple[Field[Share | None], ...] = (
@@ -45,9 +46,9 @@ SHARES: tuple[Field[Share | None], ...] = (
         about="of its time in graphs; ~ by a time taken once, ≤ at most",
     ),
     Field(
-        "to_gain", "TO GAIN", 7, 7, drop=6, right=True, name="to gain", text=_gain,
+        "to_gain", "TO GAIN", 8, 8, drop=6, right=True, name="to gain", text=_gain,
         style=lambda share: "good" if share and share.gain else "dim",
-        about="of that time, by the best measured; ≤ its share until then",
+        about="of it, by the best measured; ≤ is its share, ~ as there",
     ),
 )  # fmt: skip
 
@@ -64,12 +65,13 @@ def share_line(share: Share | None) -> Line | None:
         spans.append((f" of the graphs' time in {plain(share.program)}", ""))
     else:
         spans.append((f"In {counted(count, 'graph')} of {plain(share.program)}", ""))
-    spans += [(f" · {_part(part)}", "dim") for part in share.parts]
+    spans += [(f" · {_part(part, SIGNS[share.told])}", "dim") for part in share.parts]
     return tuple(spans)
 
 
-def _part(part: Part) -> str:
-    of = f", {fmt.percent(part.share)} of it" if part.share is not None else ""
+def _part(part: Part, sign: str) -> str:
+    """`sign` is that of all parts together: how the most doubtful is known."""
+    of = f", {sign}{fmt.percent(part.share)} of it" if part.share is not None else ""
     return f"{part.count:,}× in {part.graph}: {counted(part.calls, 'call')}{of}"
 
 

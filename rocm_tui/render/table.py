@@ -12,7 +12,8 @@ from dataclasses import fields as dataclass_fields
 from typing import Any, Generic, TypeVar
 
 from rocm_tui import say
-from rocm_tui.harmless import plain
+from rocm_tui.halves import in_halves
+from rocm_tui.harmless import plain, plain_all
 from rocm_tui.render.column import Column as Column
 from rocm_tui.render.column import Span as Span
 
@@ -75,15 +76,28 @@ def cells(fields: Iterable[Field[_T]], thing: _T) -> dict[str, Span]:
     return {field.key: field.cell(thing) for field in fields}
 
 
-def text_table(fields: Sequence[Field[_T]], things: Iterable[_T], width: int | None = None) -> str:
+def text_table(
+    fields: Sequence[Field[_T]],
+    things: Iterable[_T],
+    width: int | None = None,
+    ready: Callable[[Sequence[_T]], None] | None = None,
+) -> str:
     """What a command prints: a heading, then a line a thing. On a terminal, or with a `width`,
-    columns that are worth less give way, and names are shortened in the middle; else it is full."""
+    columns that are worth less give way, and names are shortened in the middle; else it is full.
+    `ready` is told of many things before they are asked for their cells."""
     width = say.width() if width is None else width
     right = "".join("r" if field.right else "l" for field in fields)
-    rows = [[plain(field.text(thing)) for field in fields] for thing in things]
+    texts = [field.text for field in fields]
+
+    def written(some: Sequence[_T]) -> list[list[str]]:
+        if ready is not None:
+            ready(some)
+        return [plain_all([text(thing) for text in texts]) for thing in some]
+
+    rows = in_halves(written, list(things))
     if width is not None:
         return _fitted(fields, rows, width)
-    return table([field.heading for field in fields], rows, right)
+    return _aligned([[field.heading for field in fields], *rows], right)
 
 
 def hanging(head: str, text: str, width: int | None = None) -> str:
@@ -138,15 +152,14 @@ def _folded(text: str, width: int) -> list[str]:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
     """Columns of text; those whose place in `right` holds `r` are aligned to the right."""
-    lines = [[plain(text) for text in row] for row in (header, *rows)]
-    widths = [max(len(row[at]) for row in lines) for at in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            text.rjust(width) if right[at : at + 1] == "r" else text.ljust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in lines
-    )
+    return _aligned([plain_all(row) for row in (header, *rows)], right)
+
+
+def _aligned(lines: Sequence[Sequence[str]], right: str) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = ("" if right[at : at + 1] == "r" else "-" for at in range(len(widths)))
+    line = "  ".join(f"%{side}{width}s" for side, width in zip(sides, widths, strict=True))
+    return "\n".join([(line % tuple(row)).rstrip() for row in lines])
 
 
 def markdown_table(fields: Sequence[Field[_T]], things: Iterable[_T]) -> list[str]:

@@ -10,16 +10,18 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import facets, table
+from rocm_tui.ingest.packed import unpack
+from rocm_tui.render import facets, narrow, table
 from rocm_tui.render.measured import measured_json, measurement_json
 from rocm_tui.render.pins import PIN_SIGNS, proved
 from rocm_tui.render.shares import SHARES, share_json
 from rocm_tui.render.table import Column, Field, Span
+from rocm_tui.render.tuned_tables import beside_json, entry_json
 from rocm_tui.session import in_use as used
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.facets import layout_of
 from rocm_tui.session.in_use import in_use, pinned_choice
+from rocm_tui.session.layout import layout_of
 from rocm_tui.session.model import Row
 
 _WORDS = {"tied": "tie", "unclear": "unclear"}
@@ -40,7 +42,8 @@ def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE
         return f"beaten #{better[0]}" if better else "beaten"
     if standing in _WORDS:
         return _WORDS[standing]
-    lead, nearest = stats.lead(tuning, own), stats.nearest(tuning, own)
+    nearest = stats.nearest(tuning, own)
+    lead = stats.lead_over(tuning, own, nearest)
     text = fmt.signed(lead) if standing == "behind" else fmt.percent(lead)
     return fmt.once(text, mark) if stats.once(tuning, own, nearest) else text
 
@@ -115,17 +118,18 @@ def _rate(row: Row) -> str:
 def _versus_aten(row: Row) -> str:
     """A gain inside the tie band says `tie`, not a number; `~1.25×` is of times taken once."""
     tuning = row.tuning
-    best, rival, gain = in_use(row), stats.aten(tuning), used.gain(row)
-    if tuning.state == "running":
+    best = in_use(row) if tuning.state != "running" else None
+    if best is None:
         return fmt.NONE
-    if best is not None and (best is rival or provider(best) == "aten"):
+    if provider(best) == "aten":
         return "is ATen"
-    if best is None or rival is None or gain is None:
+    rival = stats.aten(tuning)
+    gain = None if rival is None else stats.ratio(tuning, rival, best)
+    if rival is None or gain is None:
         return fmt.NONE
-    words = {"tied": "tie", "unclear": "unclear"}
     text = fmt.factor(gain)
     text = fmt.once(text, _mark(row)) if stats.once(tuning, best, rival) else text
-    return words.get(stats.versus(tuning, best, rival) or "", text)
+    return _WORDS.get(stats.versus(tuning, best, rival) or "", text)
 
 
 def _gain_style(row: Row) -> str:
@@ -173,13 +177,15 @@ ID: Field[Row] = Field(
     about="of op, inputs and precision; (2): tuned twice",
 )
 OP: Field[Row] = Field(
-    "op", "OP", 8, 18, good=13, text=lambda row: plain(row.tuning.op), style="strong",
-    about="what Inductor tuned: mm, bmm, addmm, convolution, ...",
+    "op", "OP", 8, 18, good=13, style="strong",
+    text=lambda row: plain(row.tuning.op), short=lambda row: narrow.op(row.tuning.op),
+    about="what was tuned: mm, bmm, addmm, convolution, ...",
 )  # fmt: skip
 SHAPE: Field[Row] = Field(
     "shape", "SHAPE", 16, 34, good=20,
-    text=lambda row: fmt.shorten(_sizes(row), 40), short=lambda row: _sizes(row) or fmt.NONE,
-    about="batch×M×N×K of a matrix product, else every operand",
+    text=lambda row: fmt.shorten(_sizes(row), 40),
+    short=lambda row: narrow.sizes(_sizes(row)) or fmt.NONE,
+    about="batch×M×N×K of a product, else each operand; a kernel's sizes",
 )  # fmt: skip
 TYPE: Field[Row] = Field(
     "dtype", "TYPE", 4, 10, drop=5, name="dtype", style="dim",
@@ -198,7 +204,7 @@ TUNINGS: tuple[Field[Row], ...] = (
     Field(
         "winner", "IN USE", 14, 48, good=18, name="in use",
         text=lambda row: fmt.shorten(_winner(row) or fmt.NONE, 36),
-        short=lambda row: _winner(row) or fmt.NONE,
+        short=lambda row: narrow.choice(_winner(row)) or fmt.NONE,
         style=lambda row: _live(row) if in_use(row) else "dim",
         about="the choice that programs take: pinned, else the fastest",
     ),
@@ -285,7 +291,13 @@ def tunings_text(rows: Iterable[Row]) -> str:
         differing["source"] = named
     at = LIST.index(TYPE) + 1
     shares = _SHARES if any(row.share for row in rows) else ()
-    return table.text_table((*LIST[:at], *differing.values(), *LIST[at:], *shares), rows)
+    fields = (*LIST[:at], *differing.values(), *LIST[at:], *shares)
+    return table.text_table(fields, rows, ready=whole)
+
+
+def whole(rows: Iterable[Row]) -> None:
+    """Make the choices of all rows at once, for who asks for them row by row."""
+    unpack(row.tuning for row in rows)
 
 
 # As JSON.
@@ -331,6 +343,8 @@ def row_json(row: Row) -> dict[str, Any]:
         },
         "selected": tuning.selected,
         "selected_by": tuning.selected_by,
+        "decided_by_rank": tuning.decided,
+        "apart": tuning.apart or None,
         "in_use": own.hash if (own := in_use(row)) else None,
         "rank": tuning.rank,
         "session": tuning.session,
@@ -338,6 +352,10 @@ def row_json(row: Row) -> dict[str, Any]:
         "pinned": row.pin.pin.hash if row.pin else None,
         "pin_state": row.pin_state,
         **share_json(row.share),
+        "entry": entry_json(tuning),
+        "beside": [beside_json(entry) for entry in row.beside],
+        "kernel": tuning.kernel or None,
+        "code": tuning.code or None,
         "sources": list(tuning.sources),
     }
 
@@ -353,5 +371,7 @@ def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[
         "offered": choice.offered,
         "reason": choice.reason,
         "quantiles": list(choice.quantiles) if choice.quantiles else None,
+        "origin": choice.origin,
+        "moved": choice.moved,
         "measured": None if measured is None else measured_json(measured),
     }

@@ -17,7 +17,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import spent, taken, untold, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
 from rocm_tui.compare.types import Part, calls_of, same_choice, timed, used
-from rocm_tui.report.ranks import disagreements
+from rocm_tui.report.ranks import disagreements, shared
 from rocm_tui.report.systems import rows_by_system
 from rocm_tui.report.types import (
     Gain,
@@ -27,9 +27,10 @@ from rocm_tui.report.types import (
     missing_backends,
 )
 from rocm_tui.session import stats
+from rocm_tui.session.clock import waited
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
-from rocm_tui.session.stats import versus, waited
+from rocm_tui.session.stats import versus
 
 MAY_WAIT = 0.9
 WAITS = 4
@@ -41,8 +42,10 @@ share of them, must look so: one of 25 does by chance."""
 def report(part: Part) -> Report:
     """What the tunings of one job tell together."""
     all_problems = problems(part)
+    by_several = shared(all_problems, part)
     return Report(
-        disagreements=disagreements(all_problems, part),
+        disagreements=disagreements(by_several),
+        compared=len(by_several),
         missing=missing_backends(part),
         backends_known=any(session.backends for session in part.sessions.values()),
         savings=savings(all_problems, part),

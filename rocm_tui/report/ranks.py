@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.model.choice import Choice
@@ -22,26 +22,37 @@ from rocm_tui.session.processes import run_of
 from rocm_tui.session.stats import versus
 
 
-def disagreements(all_problems: Iterable[ProblemRows], part: Part) -> tuple[Disagreement, ...]:
-    """Of each job alone; those that matter first."""
-    labels, jobs = party_names(part), _jobs(part)
-    found = [
-        differing
-        for problem in all_problems
-        for rows in _by_job(problem.rows, jobs)
-        if (differing := _disagreement(rows, labels))
-    ]
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A problem that two parties of one job chose for, at least: who, by which tuning, what. `row`
+    is the latest of their tunings."""
+
+    row: Row
+    uses: tuple[tuple[str, Row, Choice], ...]
+
+
+def shared(all_problems: Iterable[ProblemRows], part: Part) -> tuple[Shared, ...]:
+    """What can agree or disagree, of each job alone."""
+    labels = party_names(part)
+    jobs = jobs_of((session for row in part.rows for session in row.asked), part.sessions)
+    by_job = (rows for problem in all_problems for rows in _by_job(problem.rows, jobs))
+    found = (Shared(rows[0], _uses(rows, labels, part)) for rows in by_job)
+    return tuple(problem for problem in found if len(problem.uses) > 1)
+
+
+def disagreements(problems: Iterable[Shared]) -> tuple[Disagreement, ...]:
+    """Those that matter first."""
+    found = (differing for problem in problems if (differing := _disagreement(problem)))
     return tuple(sorted(found, key=lambda differing: not differing.matters))
 
 
-def _jobs(part: Part) -> dict[str, object]:
+def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, object]:
     """What is the same for the sessions of one job: ranks with the same words that started
     together, on whatever hosts, and the processes of one run."""
-    asked = dict.fromkeys(session for row in part.rows for session in row.asked)
     jobs: dict[str, object] = {}
-    for job in runs_of(asked, part.sessions):
+    for job in runs_of(dict.fromkeys(ids), sessions):
         for session in job:
-            known = part.sessions.get(session)
+            known = sessions.get(session)
             run = run_of(known) if known is not None else ""
             jobs[session] = job if len(job) > 1 or not run else run
     return jobs
@@ -67,11 +78,18 @@ def party_names(part: Part) -> dict[str, str]:
     return session_labels([part.sessions[name] for name in names if name in part.sessions])
 
 
-def _disagreement(rows: Sequence[Row], labels: Mapping[str, str]) -> Disagreement | None:
-    """The parties of one problem, given by its tunings, latest first; None if they agree."""
-    uses = [(who, row, choice) for who, row in _latest(rows, labels) if (choice := _use(row))]
-    if len(uses) < 2:
-        return None
+def _uses(
+    rows: Sequence[Row], labels: Mapping[str, str], part: Part
+) -> tuple[tuple[str, Row, Choice], ...]:
+    """What each party of one problem uses, as far as that is known; its tunings, latest first."""
+    latest = _latest(rows, labels)
+    took = [(who, row, part.took.get((session, row.tuning.key))) for who, session, row in latest]
+    return tuple((who, row, choice) for who, row, hash_ in took if (choice := _use(row, hash_)))
+
+
+def _disagreement(problem: Shared) -> Disagreement | None:
+    """The parties of one problem; None if they agree."""
+    uses = problem.uses
     different: list[Choice] = []
     for _, _, choice in uses:
         if not any(same_choice(choice, other) for other in different):
@@ -81,16 +99,18 @@ def _disagreement(rows: Sequence[Row], labels: Mapping[str, str]) -> Disagreemen
     parties = [_party(who, row, choice, different) for who, row, choice in uses]
     parties.sort(key=lambda party: -(party.ms or 0.0))
     return Disagreement(
-        rows[0].id,
-        rows[0],
+        problem.row.id,
+        problem.row,
         tuple(parties),
         matters=any(_tells_apart(row, choice, different) for _, row, choice in uses),
     )
 
 
-def _use(row: Row) -> Choice | None:
-    """The choice that the model calls, with or without a time."""
-    selected = (c for c in row.tuning.choices if c.hash and c.hash == row.tuning.selected)
+def _use(row: Row, took: str | None) -> Choice | None:
+    """The choice that the model calls, with or without a time; `took` is what one session selected
+    of a tuning that several asked for."""
+    hash_ = took or row.tuning.selected
+    selected = (c for c in row.tuning.choices if c.hash and c.hash == hash_)
     use = used(row.tuning)
     return next(selected, None) or (use[0] if use else None)
 
@@ -116,15 +136,15 @@ def _tells_apart(row: Row, choice: Choice, different: Iterable[Choice]) -> bool:
     return any(versus(row.tuning, choice, rival) in apart for rival in rivals)
 
 
-def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> list[tuple[str, Row]]:
-    """Each party's latest tuning: sessions, else ranks."""
-    latest: dict[str, Row] = {}
+def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> list[tuple[str, str, Row]]:
+    """Each party's latest tuning, with its session: sessions, else ranks."""
+    latest: dict[str, tuple[str, Row]] = {}
     for row in rows:
         for session in row.asked:
-            latest.setdefault(labels.get(session, session), row)
+            latest.setdefault(labels.get(session, session), (session, row))
         if not row.asked and row.tuning.rank is not None:
-            latest.setdefault(f"rank {row.tuning.rank}", row)
-    return list(latest.items())
+            latest.setdefault(f"rank {row.tuning.rank}", ("", row))
+    return [(who, session, row) for who, (session, row) in latest.items()]
 
 
 def session_labels(sessions: Iterable[Session]) -> dict[str, str]:

@@ -173,9 +173,10 @@ class Repeated:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The report of one job. `backends_known` is False where no session says which backends it
-    asked for."""
+    asked for. `compared`: problems that two parties of one job chose for."""
 
     disagreements: tuple[Disagreement, ...]
+    compared: int
     missing: tuple[MissingBackend, ...]
     backends_known: bool
     savings: Savings

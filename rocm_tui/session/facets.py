@@ -3,76 +3,15 @@ source; and which of these differ among rows that stand side by side. Pure funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from backend.model.kernel import TRITON
-from backend.model.ops import OPS, product_of
-from backend.model.problem import Problem, Shape
+from backend.model.inductor_kernel import is_kernel
+from rocm_tui.session.difference import difference
+from rocm_tui.session.far import far_host
 from rocm_tui.session.model import Row
-
-_CONVOLUTION = "convolution"
-
-
-def layout_of(problem: Problem) -> str:
-    """How the two factors of a product lie in memory: `NT`, N by rows and T by columns; `NT+` where
-    rows, columns or batches do not lie close together. `NHWC` or `NCHW` of a convolution's input.
-
-    Empty where no source tells the strides, or where they say nothing.
-    """
-    if problem.op.lstrip("_") == _CONVOLUTION:
-        return _image(problem)
-    if len(problem.strides) != len(problem.shapes):
-        return ""
-    a, b, turned = _factors(problem.op)
-    if not 0 <= max(a, b) < len(problem.shapes):
-        return ""
-    first = _operand(problem.shapes[a], problem.strides[a])
-    second = _operand(problem.shapes[b], problem.strides[b])
-    if first is None or second is None:
-        return ""
-    (left, left_close), (right, right_close) = first, second
-    if turned:
-        right = "T" if right == "N" else "N"
-    return left + right + ("" if left_close and right_close else "+")
-
-
-@lru_cache(64)
-def _factors(name: str) -> tuple[int, int, bool]:
-    """Where the two factors of an op stand, -1 for one without; and whether the second is given as
-    (N, K), and multiplied as (K, N)."""
-    op = product_of(name)
-    return (-1, -1, False) if op is None or op.packed else (op.place("a"), op.place("b"), op.weight)
-
-
-def _operand(shape: Shape, strides: Shape) -> tuple[str, bool] | None:
-    """By rows or by columns, and whether its elements lie close together."""
-    if len(shape) < 2 or len(strides) != len(shape):
-        return None
-    by_rows = shape[-1] == 1 or strides[-1] == 1
-    if not by_rows and not (shape[-2] == 1 or strides[-2] == 1):
-        return None
-    if len(shape) == 2:  # as below, for most of them
-        along, across = (1, 0) if by_rows else (0, 1)
-        closed = shape[along] == 1 or strides[along] == 1
-        closed = closed and (shape[across] == 1 or strides[across] == shape[along])
-        return ("N" if by_rows else "T"), closed
-    order = [*range(len(shape) - 2), -2, -1] if by_rows else [*range(len(shape) - 2), -1, -2]
-    step, close = 1, True
-    for at in reversed(order):
-        close = close and (shape[at] == 1 or strides[at] == step)
-        step *= shape[at]
-    return ("N" if by_rows else "T"), close
-
-
-def _image(problem: Problem) -> str:
-    place = OPS[_CONVOLUTION].place("a")
-    if place >= len(problem.strides) or len(problem.strides[place]) != 4:
-        return ""
-    shape, strides = problem.shapes[place], problem.strides[place]
-    if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
-        return ""  # the same bytes either way
-    return "NHWC" if strides[1] == 1 else "NCHW" if strides[3] == 1 else ""
+from rocm_tui.session.named import short_names
+from rocm_tui.ssh.address import SCHEME
 
 
 def rank_of(row: Row) -> str:
@@ -80,33 +19,86 @@ def rank_of(row: Row) -> str:
 
 
 def source_of(row: Row) -> str:
-    """The session that tuned it, else the file that tells of it, of Triton's the whole cache."""
-    source = row.tuning.session or next(iter(row.tuning.sources), "")
-    return source.rsplit("/", 2)[0] if row.tuning.op == TRITON else source
+    """The session that tuned it, else the file that tells of it, of kernels the whole cache; below
+    `ssh://host` where that host alone tells of it."""
+    session = row.tuning.session
+    source = session or next(iter(row.tuning.sources), "")
+    if session and (host := far_host(row.tuning)):
+        return f"{SCHEME}{host}/{session}"
+    return source.rsplit("/", 2)[0] if is_kernel(row.tuning.op) else source
 
 
-def _layout(row: Row) -> str:
-    return layout_of(row.tuning) if row.tuning.strides else ""
+def differing(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Those of tuner, device, layout, rank and source of which more than one is known among the
+    rows; of entries of tables tuner and device always."""
+    return Differing().of(rows)
 
 
-def differing(rows: Sequence[Row], layout: Callable[[Row], str] = _layout) -> tuple[str, ...]:
-    """Those of device, layout, rank and source of which more than one is known among the rows.
-    `layout` may remember what is known of rows that have strides."""
-    told = {
-        "device": _several(row.device for row in rows),
-        "layout": _several(layout(row) for row in rows if row.tuning.strides),
-        "rank": _several(rank_of(row) for row in rows if row.tuning.rank is not None),
-        "source": _several(map(source_of, rows)),
-    }
-    return tuple([name for name, several in told.items() if several])
+def tuner_of(row: Row) -> str:
+    """Whose table has it; empty for Inductor's own."""
+    return row.tuning.entry.tuner if row.tuning.entry else ""
 
 
-def _several(texts: Iterable[str]) -> bool:
-    """Whether more than one is among them; an empty one tells nothing."""
+_FACETS: Mapping[str, Callable[[Iterable[Row]], Iterable[str]]] = {
+    "tuner": lambda rows: map(tuner_of, rows),
+    "device": lambda rows: (row.device for row in rows),
+    "layout": lambda rows: (row.layout for row in rows),
+    "rank": lambda rows: (rank_of(row) for row in rows if row.tuning.rank is not None),
+    "source": lambda rows: map(source_of, rows),
+}
+
+
+class Differing:
+    """The same for rows of which most stay as they were: those that came are asked alone, unless
+    what is known may have gone with another."""
+
+    def __init__(self) -> None:
+        self._rows: Sequence[Row] = ()
+        self._known = dict.fromkeys(_FACETS, frozenset[str]())
+
+    def of(self, rows: Sequence[Row]) -> tuple[str, ...]:
+        """The facets that differ among rows, which are not changed afterwards."""
+        gone, came = difference(self._rows, rows)
+        self._rows = rows
+        for name, tell in _FACETS.items():
+            known, new = self._known[name], _two(tell(came))
+            if known.intersection(tell(gone)) - new:
+                known, new = frozenset(), _two(tell(rows))
+            self._known[name] = _two([*known, *new])
+        also = ("tuner", "device") if self._known["tuner"] else ()
+        return tuple([n for n, known in self._known.items() if len(known) > 1 - (n in also)])
+
+
+class SourceNames:
+    """The short names of the sources of rows, of which most stay as they were."""
+
+    def __init__(self) -> None:
+        self._rows: Sequence[Row] = ()
+        self._counts: dict[str, int] = {}
+        self._names: Mapping[str, str] = {}
+
+    def of(self, rows: Sequence[Row]) -> Mapping[str, str]:
+        """By source; of rows that are not changed afterwards."""
+        gone, came = difference(self._rows, rows)
+        self._rows = rows
+        change = Counter(map(source_of, came))
+        change.subtract(map(source_of, gone))
+        before = self._counts.keys() & change.keys()
+        for source, more in change.items():
+            self._counts[source] = self._counts.get(source, 0) + more
+            if not self._counts[source]:
+                del self._counts[source]
+        if before != self._counts.keys() & change.keys():
+            self._names = short_names(self._counts)
+        return self._names
+
+
+def _two(texts: Iterable[str]) -> frozenset[str]:
+    """The first two that differ; an empty one tells nothing."""
     first = ""
     for text in texts:
         if text != first and text:
             if first:
-                return True
+                return frozenset((first, text))
             first = text
-    return False
+    return frozenset((first,)) if first else frozenset()

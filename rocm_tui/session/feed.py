@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from backend.disk.layout import Layout
 from backend.model.session import Fault
 from rocm_tui.ingest.records import STDIN
+from rocm_tui.session.far import away
 from rocm_tui.session.inbox import Inbox
 from rocm_tui.session.model import Model
 from rocm_tui.session.proofs import with_torch
@@ -140,12 +141,18 @@ class Feed:
         if watcher is not None:
             watcher.stop()
 
+    @property
+    def away(self) -> str:
+        """Which hosts are not reached now, in words; empty where all are."""
+        return away(self.model.links.values(), time.time()) if self.model.links else ""
+
     def look(self) -> None:
         """The pins were just changed by us."""
         self._reconciler.poke()
 
     def take(self) -> Taken:
         """Bring the model up to date with what arrived, in a few hundredths of a second."""
+        came = self._settled  # asked before: what comes between the two is of a later take
         batch, more = self.inbox.take(_BITE)
         now = time.monotonic()
         old = now - self._started < _OLD
@@ -164,12 +171,12 @@ class Feed:
             self.model.set_pins(self.pins)
         if self._unread:  # a row would say that what is not pinned is in use
             return Taken(more, False, 0, batch.drifted)
-        if now >= self._rested or (self._settled and not self._whole and not more):
+        if now >= self._rested or (came and not self._whole and not more):
             self._join()
         waiting = more or self.model.unjoined
         if not waiting:
             self._read_texts()
-        settled = self._settled and not waiting
+        settled = came and not waiting
         if settled and not self._whole and self._pinned:
             self._reconciler.poke()  # the rows are there: now whether their pins hold
         self._whole = self._whole or settled

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
+from backend.model.inductor_kernel import SYSTEM, is_inductors
 from backend.model.kernel import TRITON, is_digest
 from backend.model.pin import Pin
 from backend.model.session import Session, systems_of
@@ -23,7 +24,7 @@ def find_row(rows: Sequence[Row], text: str) -> Row:
     Raises NoSuchTuning where there is none, or where `text` begins several ids.
     """
     wanted = text.lower()
-    exact = [row for row in rows if row.id == wanted or wanted in row.aliases]
+    exact = [row for row in rows if wanted in row.ids]
     rows_meant = exact or [row for row in rows if wanted and row.id.startswith(wanted)]
     if not rows_meant:
         near = did_you_mean(wanted, (row.id for row in rows))
@@ -96,7 +97,9 @@ def _find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
 
 def system_hash(row: Row, sessions: Mapping[str, Session], layout: Layout) -> str | None:
     """The cache file of `layout` that holds the tuning, if its sources or its session tell; of a
-    Triton kernel the folder of its file."""
+    Triton kernel the folder of its file, and one name for all best configs of Inductor's."""
+    if is_inductors(row.tuning.op):
+        return SYSTEM
     sources = [Path(source) for source in row.tuning.sources]
     if row.tuning.op == TRITON:
         return next(

@@ -27,7 +27,8 @@ def tell_graphs(model: Model, layout: Layout) -> list[GraphTold]:
 
     Reads files: call it off the event loop.
     """
-    return read_texts(model.profiled_graphs, tunings_of(model), layout)
+    keys = model.profiled_graphs
+    return read_texts(keys, tunings_of(model), layout) if keys else []
 
 
 class TextReader:

@@ -95,11 +95,12 @@ def folds(row: Row) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What is known of a group in all: counts; the seconds that its tunings took, None where none
-    tells; its share of the program's time, None unless all that have one are of one program, and
-    how it is known: as that of its parts that is known worst."""
+    """What is known of a group in all: counts, those of entries of tables apart; the seconds that
+    its tunings took, None where none tells; its share of the program's time, None unless all that
+    have one are of one program, and how it is known: as that of its parts that is known worst."""
 
     tunings: int
+    entries: int
     pinned: int
     running: int
     faster: int
@@ -111,6 +112,7 @@ class Sums:
 
 def sums(rows: Sequence[Row]) -> Sums:
     """`faster` counts what was measured to be faster than ATen, of those `measured`."""
+    entries = sum(row.tuning.entry is not None for row in rows)
     spent = [
         part
         for row in rows
@@ -123,7 +125,8 @@ def sums(rows: Sequence[Row]) -> Sums:
     doubts = [DOUBT.index(share.told) for share in shares]
     told = DOUBT[-1] if share > 1 else DOUBT[max(doubts, default=0)]
     return Sums(
-        tunings=len(rows),
+        tunings=len(rows) - entries,
+        entries=entries,
         pinned=sum(row.pin is not None for row in rows),
         running=sum(row.tuning.state == "running" for row in rows),
         faster=sum(_faster(row) for row in rows),

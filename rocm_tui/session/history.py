@@ -12,18 +12,28 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from backend.counted import counted
-from backend.model.kernel import TRITON, alike
+from backend.model.inductor_kernel import is_kernel
+from backend.model.kernel import alike
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from backend.pins.file import HistoryEntry
 from rocm_tui.session import stats
-from rocm_tui.session.merge import is_reuse
+from rocm_tui.session.merge import is_reuse, is_selection
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.systems import Versions
 
 What = Literal[
-    "tuned", "one choice", "cut off", "running", "from cache", "from pin", "measured", "pin"
+    "tuned",
+    "one choice",
+    "cut off",
+    "running",
+    "from cache",
+    "from pin",
+    "from rank",
+    "measured",
+    "pin",
 ]
+_FROM: dict[str | None, What] = {"pin": "from pin", "rank": "from rank"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ def same_problem(left: Tuning, right: Tuning) -> bool:
     """Nothing that both know of the problem differs; who tuned it does not matter."""
     if left.key is not None and right.key is not None:
         return left.key == right.key
-    if TRITON in (left.op, right.op):
+    if is_kernel(left.op) or is_kernel(right.op):
         same = alike(left.inputs_key or "") == alike(right.inputs_key or "")
         return left.op == right.op and same
     facts = (
@@ -116,7 +126,8 @@ def history(
     rows = _rows(model, row)
     teller = _Teller(model.sessions, versions or {})
     members = [member.tuning for member in model.members(row.tuning)]
-    reuses = [t for t in members if is_reuse(t) and any(same_problem(t, r.tuning) for r in rows)]
+    taken = (t for t in members if is_reuse(t) and not is_selection(t))
+    reuses = [t for t in taken if any(same_problem(t, r.tuning) for r in rows)]
     events = [event for one in rows for event in teller.of_row(one, reuses)]
     events += [teller.reuse(tuning, rows) for tuning in reuses]
     events += teller.measurements(model, rows)
@@ -168,7 +179,7 @@ class _Teller:
         known = (c for c in (*tuning.choices, *home.tuning.choices) if c.hash == tuning.selected)
         choice = next(known, None)
         return Event(
-            "from pin" if tuning.selected_by == "pin" else "from cache",
+            _FROM.get(tuning.selected_by, "from cache"),
             tuning.when,
             label=choice.label if choice else tuning.selected or "",
             hash=tuning.selected,

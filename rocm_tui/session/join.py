@@ -14,13 +14,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from heapq import merge
 from typing import TypeVar
 
-from backend.model.kernel import TRITON, alike
+from backend.model.inductor_kernel import is_kernel
+from backend.model.kernel import alike
 from backend.model.problem import TuningKey
+from backend.model.quick import quick
 from backend.model.tuning import Tuning
+from rocm_tui.ingest.packed import choice_count, choice_values
 from rocm_tui.session.merge import (
     PLACES,
     compatible,
@@ -37,48 +41,80 @@ Bucket = tuple[object, ...]
 _Key = TypeVar("_Key")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One source's view of a tuning; `seq` counts arrivals, `id` is the tuning's, if computed."""
+    """One source's view of a tuning; `seq` counts arrivals, `id` is the tuning's, if computed.
+    `seen` is Unix time, of what was not there before."""
 
     uid: str
     source: str
     tuning: Tuning
     seq: int
     id: str = ""
+    seen: float | None = None
+
+
+def bucket_of(tuning: Tuning) -> Bucket:
+    """What all views of one tuning agree on: the problem; of a Triton kernel the whole key, which
+    every source has. Thousands may have one name and the same sizes."""
+    alone = tuning.entry is None and is_kernel(tuning.op)
+    return (tuning.op, tuning.inputs_key) if alone else problem_of(tuning)
 
 
 def problem_of(tuning: Tuning) -> Bucket:
-    """What all views of one tuning agree on: the op, and what an MM log calls M, K and N."""
-    op = tuning.op.lstrip("_")
+    """What tunings of one problem agree on: the op, and what an MM log calls M, K and N; of a
+    Triton kernel what other machines share."""
+    if tuning.entry is not None:
+        return (tuning.entry.tuner, tuning.op, tuning.inputs_key)
+    return inductors_problem_of(tuning)
+
+
+def inductors_problem_of(tuning: Tuning) -> Bucket:
+    """The same of Inductor's tunings of the product, where the tuning is an entry of a table."""
+    op, kernel, told = _told_of(tuning.op)
     shapes = tuning.shapes
-    if op == TRITON:
+    if kernel:
         return (op, alike(tuning.inputs_key or ""))
     if tuning.dims:
-        return (op, tuning.dims)
-    if told := logged_operands(op):
+        return (op, *tuning.dims)
+    if told:
         return (op, shapes[:told])
     if len(shapes) < 2 or len(shapes[-2]) < 2 or not shapes[-1]:
         return (op, shapes)
-    return (op, (*shapes[-2][:2], shapes[-1][-1]))
+    return (op, *shapes[-2][:2], shapes[-1][-1])
+
+
+@lru_cache(256)
+def _told_of(name: str) -> tuple[str, bool, int]:
+    """The op without what stands before its name, whether it is a kernel, and of how many operands
+    a JSON log tells."""
+    op = name.lstrip("_")
+    return op, is_kernel(op), logged_operands(op)
 
 
 def group(members: Sequence[Member]) -> list[list[Member]]:
     """Split the members of one problem into tunings; each list begins with the fullest view."""
-    if len(members) == 1:
-        return [list(members)]
+    if len(members) == 1 or (members and members[0].tuning.entry is not None):
+        return [[member] for member in members]  # what a file says twice, it says twice
     timed = _Timed()
     reuses: list[Member] = []
+    programs = Counter([member.tuning.session for member in members])
+    apart = len({member.source for member in members}) == 1
     for member in sorted(members, key=_fullness):
         if is_reuse(member.tuning):
             reuses.append(member)
             continue
-        times = _rounded(member.tuning)
+        # One source tells a tuning once; a program's is told by what tells that program, or none.
+        alone = apart or (None not in programs and programs[member.tuning.session] == 1)
+        times = _NO_TIMES if alone else _rounded(member.tuning)
         home = timed.home(member, times)
         if home is None:
             timed.add(_Group([member], times))
         else:
             home.take(member)
+    if not reuses:
+        return [made.members for made in timed.groups]
     caches = [member for member in members if is_cache(member.tuning)]
     reused = _Reused(timed.groups)
     for member in reuses:
@@ -94,7 +130,7 @@ def _fullness(member: Member) -> tuple[int, int, int]:
         kind = 2
     else:
         kind = 0 if tuning.session is not None else 1
-    breadth = -len(tuning.choices) if kind == 2 else 0
+    breadth = -choice_count(tuning) if kind == 2 else 0
     return kind, breadth, member.seq
 
 
@@ -109,31 +145,42 @@ def _known_times(member: Member, caches: Sequence[Member]) -> list[Member]:
 
 
 def _rounded(tuning: Tuning) -> Counter[float]:
-    return Counter([round(c.ms, PLACES) for c in tuning.choices if c.ms is not None])
+    return _counted(
+        tuple([round(ms, PLACES) for ms in choice_values(tuning, "ms") if ms is not None])
+    )
+
+
+_NO_TIMES: Counter[float] = Counter()
+
+
+@lru_cache(256)
+def _counted(times: tuple[float, ...]) -> Counter[float]:
+    """One for all tables that tell the same times; nobody changes it."""
+    return Counter(times)
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
     """Members found to be one tuning; the first is the one that says most.
 
-    `at` counts groups; `offered` is what one program put up together, where a member tells.
+    `at` counts groups; `offered` is what one program put up together, once that was asked for and
+    a member tells.
     """
 
     members: list[Member]
     times: Counter[float]
     at: int = 0
-    sources: set[str] = field(default_factory=set)
+    sources: set[str] | tuple[str, ...] = ()
     offered: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        self.sources = {member.source for member in self.members}
-        self.offered = offered([member.tuning for member in self.members])
+        self.sources = tuple([member.source for member in self.members])  # a set takes thrice that
 
     def take(self, member: Member) -> None:
         self.members.append(member)
+        if not isinstance(self.sources, set):
+            self.sources = set(self.sources)
         self.sources.add(member.source)
-        if self.offered is None:
-            self.offered = offered([member.tuning])
 
     @property
     def base(self) -> Tuning:
@@ -142,6 +189,8 @@ class _Group:
     @property
     def known(self) -> frozenset[str]:
         """The choices among which a program may have found its own."""
+        if self.offered is None:
+            self.offered = offered(member.tuning for member in self.members)
         return hashes(self.base) if self.offered is None else self.offered
 
     def fits(self, member: Member, times: Counter[float]) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from backend.cache import code as inductor
 from backend.cache import triton
+from backend.cache.best_config import is_folder
 from backend.disk.layout import Layout
 from backend.errors import InputsKeyInvalid
 from backend.model.choice import Choice
@@ -163,6 +164,8 @@ def _source(
         return Stage("source", "python", "a Triton module of ours", path, text)
     if own:
         return _own_source(tuning, choice, session, known or KernelResources(layout.root))
+    if tuning.code:
+        return _inductors_own(tuning, layout)
     why = why_not_read(choice)
     if why is not None:
         raise NoKernelSource(why)
@@ -175,6 +178,17 @@ def _source(
         )
     language: Language = "python" if found.path.suffix == ".py" else "c++"
     return Stage("source", language, _GENERATED, found.path, found.text)
+
+
+def _inductors_own(tuning: Tuning, layout: Layout) -> Stage:
+    """The file that a kernel was launched from. What a log names elsewhere is not followed."""
+    path = Path(tuning.code)
+    inside = path.parent.parent == layout.root and is_folder(path.parent.name)
+    text = inductor.read_text(path) if inside and path.suffix == ".py" else None
+    if text is None:
+        where = "is gone" if inside else f"is not below {layout.root}"
+        raise NoKernelSource(f"the source of {plain(tuning.kernel, 80)} {where}")
+    return Stage("source", "python", _GENERATED, path, text)
 
 
 def _own_source(

@@ -5,31 +5,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import isinf
+from operator import attrgetter
 from typing import TypeVar
 
 from backend.model.choice import Choice, sort_choices
-from backend.model.convolution import Options
 from backend.model.origin import device_kind
-from backend.model.problem import Shape
-from backend.model.tuning import Seconds, Tuning
+from backend.model.problem import Shape, TuningKey
+from backend.model.tuning import REUSED, Seconds, Tuning
+from rocm_tui.ingest.packed import all_offered, choice_values
 
 PLACES = 4
 """Decimals of a time in an AUTOTUNE row."""
 
 
 def is_reuse(tuning: Tuning) -> bool:
-    """Nothing was timed: a cached or a pinned choice was taken."""
-    return tuning.session is not None and tuning.selected_by in ("cache", "pin")
+    """Nothing was timed: a cached or a pinned choice was taken, or another rank's, or a file tells
+    that alone."""
+    if tuning.session is None:
+        return is_selection(tuning)
+    return tuning.selected_by in REUSED
+
+
+def is_selection(tuning: Tuning) -> bool:
+    """A file of no program, which tells the choice that was taken, and no time."""
+    return tuning.session is None and tuning.key is not None and tuning.selected is not None
 
 
 def is_cache(tuning: Tuning) -> bool:
     """What a persistent cache tells: keys, and no program."""
-    return tuning.session is None and tuning.key is not None
+    return tuning.session is None and tuning.key is not None and tuning.selected is None
 
 
 def hashes(tuning: Tuning) -> frozenset[str]:
-    return frozenset([choice.hash for choice in tuning.choices if choice.hash])
+    return frozenset(filter(None, choice_values(tuning, "hash")))
 
 
 def offered(views: Iterable[Tuning]) -> frozenset[str] | None:
@@ -142,7 +152,7 @@ def merge(views: Sequence[Tuning]) -> Tuning:
         strides=_first(view.strides for view in views) or (),
         dtypes=_first(view.dtypes for view in views) or (),
         device=_first(view.device for view in views),
-        precision=_first(view.precision for view in views),
+        precision=_known(view.precision for view in views),
         inputs_key=_first(view.inputs_key for view in views),
         choices=sort_choices(choices),
         num_choices=len(offer)
@@ -160,21 +170,55 @@ def merge(views: Sequence[Tuning]) -> Tuning:
         when=_known(view.when for view in views),
         sources=tuple(dict.fromkeys(source for view in views for source in view.sources)),
         threads=_first(view.threads for view in views),
-        options=_agreed(view.options for view in views),
+        options=_agreed(view.options for view in views) or (),
+        call=_agreed(view.call for view in views) or "",
+        kernel=_first(view.kernel for view in views) or "",
+        code=_first(view.code for view in views) or "",
+        decided=latest.decided,
+        apart=latest.apart,
     )
+
+
+def foreign(tunings: Sequence[Tuning]) -> list[frozenset[str]]:
+    """Of each joined tuning the choices that it was not offered and another one of its key was:
+    activations share a key, and the cache holds the choices of all."""
+    if all(map(all_offered, tunings)):  # most of them, and their choices need not be made
+        return [frozenset()] * len(tunings)
+    by_key: dict[TuningKey, set[str]] = {}
+    for tuning in tunings:
+        if tuning.session is not None and tuning.key is not None:
+            told = by_key.setdefault(tuning.key, set())
+            told.update(each.hash for each in tuning.choices if each.hash and each.offered)
+    return [
+        frozenset(
+            choice.hash
+            for choice in tuning.choices
+            if choice.hash and not choice.offered and choice.hash in by_key.get(tuning.key, ())
+        )
+        if tuning.key is not None
+        else frozenset()
+        for tuning in tunings
+    ]
+
+
+@lru_cache(256)
+def without(tuning: Tuning, hashes: frozenset[str]) -> Tuning:
+    """Without the choices of these hashes; the same object each time."""
+    choices = tuple([choice for choice in tuning.choices if choice.hash not in hashes])
+    return replace(tuning, choices=choices)
 
 
 def _first(values: Iterable[_T]) -> _T | None:
     return next((value for value in values if value), None)
 
 
-def _agreed(options: Iterable[Options]) -> Options:
-    """Those of all views that tell; convolutions that differ in them share a key."""
-    told = {given for given in options if given}
-    return told.pop() if len(told) == 1 else ()
+def _agreed(values: Iterable[_T]) -> _T | None:
+    """What all views say that tell it; ops that differ in it share a key."""
+    told = {given for given in values if given}
+    return told.pop() if len(told) == 1 else None
 
 
-def _known(values: Iterable[float | None]) -> float | None:
+def _known(values: Iterable[_T | None]) -> _T | None:
     return next((value for value in values if value is not None), None)
 
 
@@ -228,14 +272,29 @@ def _same_name(left: Choice, right: Choice) -> bool:
 
 
 def _fill(known: Choice, seen: Choice) -> Choice:
+    told = (
+        known.name or seen.name,
+        known.hash or seen.hash,
+        _fuller(known.ms, seen.ms),
+        known.description or seen.description,
+        known.reason or seen.reason,
+        known.quantiles or seen.quantiles,
+    )
+    if told == _FILLED(known):  # what a cache gave says nothing new, and a model is run often
+        return known
+    name, hash_, ms, description, reason, quantiles = told
     return replace(
         known,
-        name=known.name or seen.name,
-        hash=known.hash or seen.hash,
-        ms=_fuller(known.ms, seen.ms),
-        description=known.description or seen.description,
-        reason=known.reason or seen.reason,
+        name=name,
+        hash=hash_,
+        ms=ms,
+        description=description,
+        reason=reason,
+        quantiles=quantiles,
     )
+
+
+_FILLED = attrgetter("name", "hash", "ms", "description", "reason", "quantiles")
 
 
 def _fuller(left: float | None, right: float | None) -> float | None:

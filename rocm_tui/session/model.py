@@ -6,8 +6,9 @@ that tells of it; only the problem that a record touches is joined again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from sys import intern
 from time import monotonic
@@ -22,6 +23,7 @@ from rocm_tui.ingest.records import (
     Gone,
     GraphSeen,
     GraphTold,
+    LinkSeen,
     MeasurementSeen,
     Record,
     Seen,
@@ -29,170 +31,21 @@ from rocm_tui.ingest.records import (
     TrialSeen,
     source_of,
 )
-from rocm_tui.session.graphs import Asked, Graphs, Program
-from rocm_tui.session.join import Bucket, Member, group, problem_of
-from rocm_tui.session.merge import merge
+from rocm_tui.session.graphs import Graphs, Program
+from rocm_tui.session.join import Bucket, Member, bucket_of
 from rocm_tui.session.peaks import device_of, machine_of, published
 from rocm_tui.session.pinned import Pins
 from rocm_tui.session.processes import Processes, fuller
-from rocm_tui.session.shares import Share
+from rocm_tui.session.row import Finished, Place, Row, newest_first, reordered
 from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
+from rocm_tui.session.tables import Tables
 
 if TYPE_CHECKING:
-    from backend.model.pin import PinState
     from backend.model.trial import Trial
     from backend.pins.state import PinStatus
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One tuning as it is shown.
-
-    `key` is stable while the row lives; `seen` is Unix time; `seq` counts arrivals. `aliases` are
-    the ids under which the single sources know it: a log, which tells no precision, gives it
-    another than the cache. `asked` holds the session of each time that a session log tells of it,
-    reuses included. `suspect` says why its times are not to be believed, where they are not.
-    `share` is what it is to the latest program that called it. `device` is what it was tuned on:
-    `gfx942`, a name, or a kind as `cuda`; empty where nothing tells. `awaits_pin` while the
-    state of its pin was not read yet: what is in use is not known.
-    """
-
-    key: str
-    id: str
-    occurrence: int
-    tuning: Tuning
-    pin: PinStatus | None = None
-    seen: float | None = None
-    aliases: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
-    seq: int = 0
-    suspect: str | None = None
-    share: Share | None = None
-    device: str = ""
-    awaits_pin: bool = False
-
-    @property
-    def when(self) -> float | None:
-        """When it was tuned, else when it was first seen, if either is known."""
-        return self.tuning.when if self.tuning.when is not None else self.seen
-
-    @property
-    def age(self) -> tuple[float, int]:
-        """Older ones are less; of those whose time is not known, the ones that came first."""
-        return self.when or 0.0, self.seq
-
-    @property
-    def pin_state(self) -> PinState | None:
-        return self.pin.state if self.pin else None
-
-
-Finish = Callable[[Tuning], "tuple[Tuning, PinStatus | None, str | None, str, bool]"]
-"""Gives a joined tuning with what was measured of it, its pin, why it is suspicious, its device,
-and whether its pin is awaited."""
-AskShares = Callable[[Sequence[Asked]], list[Share | None]]
-
-
-class Place:
-    """The members of one problem and the rows that they make. There are tens of thousands."""
-
-    __slots__ = ("_merged", "members", "rows")
-
-    def __init__(self) -> None:
-        self.members: list[Member] = []
-        self.rows: list[Row] = []
-        self._merged: list[tuple[tuple[Member, ...], Tuning]] = []
-
-    def tells(self, uid: str, tuning: Tuning) -> bool:
-        """Whether a member says just this already."""
-        return any(member.uid == uid and member.tuning == tuning for member in self.members)
-
-    def remove(self, uids: Collection[str]) -> None:
-        """Drop these members."""
-        self.members = [member for member in self.members if member.uid not in uids]
-
-    def join(
-        self,
-        shown: Callable[[Member], Member],
-        finish: Finish,
-        seen: Mapping[str, float | None],
-        shares: AskShares | None = None,
-    ) -> list[Row]:
-        """Make the rows; one whose members are the same stays the same. Returns those before.
-
-        `shown` is a member as it is to be joined; `finish` adds to a joined tuning what is known
-        besides; `seen` is when members arrived; `shares` tells what tunings are to
-        programs, given who asked for each.
-        """
-        before = self.rows
-        if len(self.members) == 1 and not before and shares is None:  # most of them
-            view = shown(self.members[0])
-            self._merged = [((view,), view.tuning)]
-            self.rows = [_row((view,), view.tuning, finish, seen, {})]
-            return before
-        known = {views[0].uid: (views, tuning) for views, tuning in self._merged}
-        old = {row.key: row for row in before}
-        members = sorted(map(shown, self.members), key=lambda member: member.seq)
-        merged, rows = [], []
-        for views in group(members):
-            entry = known.get(views[0].uid)
-            if entry is None or not _same(entry[0], views):
-                entry = tuple(views), merge([view.tuning for view in views])
-            merged.append(entry)
-            rows.append(_row(*entry, finish, seen, old))
-        if shares is not None:
-            known_shares = shares([(row.tuning, row.asked) for row in rows])
-            rows = [_shared(row, share) for row, share in zip(rows, known_shares, strict=True)]
-        self._merged, self.rows = merged, _numbered(rows)
-        return before
-
-
-def _shared(row: Row, share: Share | None) -> Row:
-    return row if row.share == share else replace(row, share=share)
-
-
-def _same(left: Sequence[Member], right: Sequence[Member]) -> bool:
-    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
-
-
-def _row(
-    views: tuple[Member, ...],
-    joined: Tuning,
-    finish: Finish,
-    seen: Mapping[str, float | None],
-    old: Mapping[str, Row],
-) -> Row:
-    tuning, pin, suspect, device, awaits = finish(joined)
-    if len(views) == 1:
-        (first,) = views
-        id_ = first.id or first.tuning.id
-        ids: tuple[str, ...] = (id_,)
-        asked: tuple[str, ...] = (first.tuning.session,) if first.tuning.session else ()
-    else:
-        first = min(views, key=lambda view: view.seq)
-        id_, ids = joined.id, tuple(dict.fromkeys([view.tuning.id for view in views]))
-        asked = tuple([view.tuning.session for view in views if view.tuning.session])
-    before = old.get(first.uid)
-    if before is not None and before.tuning is tuning:
-        known = before.pin, before.suspect, before.device, before.awaits_pin
-        if known == (pin, suspect, device, awaits):
-            return before
-    told = seen[first.uid], ids, asked, first.seq, suspect, None, device, awaits
-    return Row(first.uid, id_, 1, tuning, pin, *told)
-
-
-def _numbered(rows: list[Row]) -> list[Row]:
-    """With the occurrences of each id counted, oldest first."""
-    if len(rows) == 1 and rows[0].occurrence == 1:
-        return rows
-    counts: dict[str, int] = {}
-    place: dict[str, int] = {}
-    for row in sorted(rows, key=lambda row: row.age):
-        place[row.key] = counts[row.id] = counts.get(row.id, 0) + 1
-    return [
-        row if row.occurrence == place[row.key] else replace(row, occurrence=place[row.key])
-        for row in rows
-    ]
+__all__ = ["Changes", "Model", "Row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,20 +64,23 @@ class Model:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
+        self.links: dict[str, LinkSeen] = {}
+        """How each far source is reached."""
         self._problems: dict[Fault, None] = {}
         self._places: dict[Bucket, Place] = {}
         self._of_uid: dict[str, Bucket] = {}
         self._of_source: dict[str, list[str]] = {}
-        self._seen: dict[str, float | None] = {}
-        self._seq: dict[str, int] = {}
+        self._left: dict[str, tuple[int, float | None]] = {}
+        self._arrivals = 0
         self._touched: dict[Bucket, None] = {}
         self._touched_keys: set[tuple[str, str]] = set()
         self._rows: dict[str, Row] = {}
         self._pins = Pins(self.sessions)
         self._measurements = Measurements()
+        self._tables = Tables()
         self._graphs = Graphs(self.sessions)
         self.processes = Processes(self.sessions)
-        self._order: list[str] | None = None
+        self._order: list[Row] | None = None
 
     @property
     def problems(self) -> list[Fault]:
@@ -237,9 +93,8 @@ class Model:
     def rows(self) -> list[Row]:
         """Newest first; tunings of unknown age are as old as their place in their source says."""
         if self._order is None:
-            rows = sorted(self._rows.values(), key=lambda row: row.age, reverse=True)
-            self._order = [row.key for row in rows]
-        return [self._rows[key] for key in self._order]
+            self._order = sorted(self._rows.values(), key=newest_first)
+        return self._order.copy()
 
     def measurements(self, tuning: Tuning) -> tuple[Measurement, ...]:
         """All repeated measurements that tell of a tuning, latest first."""
@@ -247,7 +102,7 @@ class Model:
 
     def members(self, tuning: Tuning) -> tuple[Member, ...]:
         """What the single sources tell of problems like that of a tuning, before it is joined."""
-        place = self._places.get(problem_of(tuning))
+        place = self._places.get(bucket_of(tuning))
         return tuple(place.members) if place else ()
 
     def programs(self) -> tuple[Program, ...]:
@@ -295,6 +150,8 @@ class Model:
                 self._graphs.tell(record)
             elif isinstance(record, TrialSeen):
                 self._graphs.add_trial(record)
+            elif isinstance(record, LinkSeen):
+                self.links[record.source] = record
             else:
                 self._problems[record] = None
 
@@ -320,11 +177,9 @@ class Model:
 
     def _put(self, record: Seen, now: float | None) -> None:
         uid, tuning = record.uid, record.tuning
-        bucket, before = problem_of(tuning), self._of_uid.get(uid)
+        bucket, before = bucket_of(tuning), self._of_uid.get(uid)
         if before is not None and before != bucket:
             self._remove(uid)
-        if uid not in self._seq:
-            self._seq[uid], self._seen[uid] = len(self._seq) + 1, now
         place = self._places.get(bucket)
         if place is None:
             place = self._places[bucket] = Place()
@@ -332,24 +187,33 @@ class Model:
         if before != bucket:
             self._of_source.setdefault(source, []).append(uid)
             self._of_uid[uid] = bucket
+            arrival = self._left.pop(uid, None)
         elif place.tells(uid, tuning):
             return
         else:
-            place.remove({uid})
-        place.members.append(Member(uid, source, tuning, self._seq[uid], record.id))
+            (old,) = place.remove({uid})
+            arrival = old.seq, old.seen
+        if arrival is None:
+            self._arrivals += 1
+            arrival = self._arrivals, now
+        place.add(Member(uid, source, tuning, arrival[0], record.id, arrival[1]))
         self._touched[bucket] = None
 
     def _remove(self, uid: str) -> None:
         bucket = self._of_uid.pop(uid, None)
         if bucket is not None:
-            self._places[bucket].remove({uid})
-            self._touched[bucket] = None
+            self._take_out({uid}, bucket)
 
     def _forget(self, source: str) -> None:
         gone = {uid for uid in self._of_source.pop(source, ()) if uid in self._of_uid}
         for bucket in {self._of_uid.pop(uid) for uid in gone}:
-            self._places[bucket].remove(gone)
-            self._touched[bucket] = None
+            self._take_out(gone, bucket)
+
+    def _take_out(self, uids: Collection[str], bucket: Bucket) -> None:
+        """A tuning that comes again is as old as it was."""
+        for member in self._places[bucket].remove(uids):
+            self._left[member.uid] = member.seq, member.seen
+        self._touched[bucket] = None
 
     def join(self, seconds: float = inf) -> Changes:
         """Make rows of what was taken in, problem by problem, until so many seconds are over."""
@@ -361,10 +225,15 @@ class Model:
         while self._touched:
             bucket, _ = self._touched.popitem()
             place = self._places[bucket]
-            for row in place.join(self._pins.unmasked, self._finished, self._seen, shares):
-                before[row.key] = self._rows.pop(row.key)
+            were = place.join(self._pins.unmasked, self._finished, shares)
+            for row in were:
+                known = self._rows.pop(row.key)
+                if after.pop(row.key, None) is None:  # else it was joined already
+                    before[row.key] = known
             for row in place.rows:
                 after[row.key] = self._rows[row.key] = row
+            if any(rows and rows[0].tuning.entry for rows in (were, place.rows)):
+                self._stand_beside(were, place.rows)
             if not place.members:
                 del self._places[bucket]
             if monotonic() >= end:
@@ -376,8 +245,17 @@ class Model:
             if old is not new and old != new:
                 changed.add(key)
                 order = order or old.when != new.when
-        self._order = None if order else self._order
+        if self._order is not None:
+            self._order = reordered(self._order, before.values(), after.values())
         return Changes(frozenset(changed), order)
+
+    def _stand_beside(self, old: Sequence[Row], new: Sequence[Row]) -> None:
+        """Entries of a table went and came: tunings of their product show them no more, or now."""
+        gone = [self._tables.remove(row.tuning) for row in old]
+        came = [self._tables.add(row.tuning) for row in new]
+        for bucket in chain(*gone, *came):
+            if bucket in self._places:
+                self._touched[bucket] = None
 
     def _find_touched(self) -> None:
         """The problems of the ops and inputs keys of which something else became known."""
@@ -387,11 +265,14 @@ class Model:
                 if any((m.tuning.op, m.tuning.inputs_key) in keys for m in place.members):
                     self._touched[bucket] = None
 
-    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None, str, bool]:
+    def _finished(self, tuning: Tuning) -> Finished:
         measured = self._measurements.attach(tuning, self.sessions)
         pin, device, peak = self._pins.of(measured), measured.device or "", None
+        if measured.entry is not None:
+            return measured, None, None, measured.entry.device, False, ()
         if device != "cpu" and self.sessions:
             machine = machine_of(measured, self.sessions, {})
             device, peak = device_of(machine) or device, published(machine)
         awaits = self._pins.awaits(measured)
-        return measured, pin, suspicion(measured, peak), device, awaits
+        beside = self._tables.of(measured) if self._tables else ()
+        return measured, pin, suspicion(measured, peak), device, awaits, beside

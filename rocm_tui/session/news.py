@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocm_tui.session.merge import is_reuse
+from rocm_tui.session.difference import difference
+from rocm_tui.session.merge import is_reuse, is_selection
 from rocm_tui.session.model import Row
 
 
@@ -21,11 +22,11 @@ class News:
 
     def take(self, before: Sequence[Row], rows: Sequence[Row]) -> None:
         """These rows stand where those of `before` stood; what comes first of all is no news."""
-        known = {row.key for row in before}
-        new = [row for row in rows if row.key not in known]
-        if self._keys:
-            self._keys &= {row.key for row in rows}
-        if known and new:
+        went, came = difference(before, rows)
+        known, there = {row.key for row in went}, {row.key for row in came}
+        new = [row for row in came if row.key not in known]
+        self._keys -= known - there
+        if before and new:
             names = {name for row in before for name in names_of(row)}
             self._keys |= {row.key for row in new if names.isdisjoint(names_of(row))}
 
@@ -42,8 +43,9 @@ class News:
 
 def names_of(row: Row) -> set[str]:
     """What a row is known by: its key changes while a source is written anew, its ids do not."""
-    return {row.key} | {f"{alias} {row.occurrence}" for alias in row.aliases}
+    return {row.key} | {f"{alias} {row.occurrence}" for alias in row.ids}
 
 
 def _tells(row: Row) -> bool:
-    return row.tuning.state != "running" and not is_reuse(row.tuning)
+    tuning = row.tuning
+    return tuning.state != "running" and (is_selection(tuning) or not is_reuse(tuning))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import isfinite
 
 NONE = "–"
@@ -20,23 +21,62 @@ def once(text: str, mark: str = ONCE) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most `width` characters, cut in the middle: names of choices differ at both ends."""
+    """At most `width` characters, cut in the middle: names of choices differ at both ends. Configs
+    of Triton kernels lose names, then their last words: `BLOCK_M=128 w8 s3` is `M128 w8 s3`."""
     if len(text) <= width:
         return text
+    if "=" in text and _CONFIG.match(text):
+        return _shorter_config(text, width)
     if width < 2:
         return "…"[:width]
     tail = (width - 1) // 2
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 
+_CONFIG = re.compile(r"(?:[A-Za-z_]\w*=\S+ )+w\d+(?: \S+)*\Z")
+_OF_BLOCKS = frozenset(("", "BLOCK", "SIZE"))
+
+
+def _shorter_config(text: str, width: int) -> str:
+    words = text.split(" ")
+    names = [_initials(word.partition("=")[0]) for word in words]
+    if len(set(names)) == len(names):  # else they would not be told apart
+        words = [_joined(name, word) for name, word in zip(names, words, strict=True)]
+    if len(" ".join(words)) <= width:
+        return " ".join(words)
+    while len(words) > 1 and len(" ".join(words)) >= width:
+        words.pop()
+    return f"{' '.join(words)[: width - 1]}…"
+
+
+def _joined(name: str, word: str) -> str:
+    """`M128` of `BLOCK_M=128`, `R0=64` of `R0_BLOCK=64`; `w8` stays."""
+    value = word.partition("=")[2]
+    if not value:
+        return word
+    return f"{name}{value}" if value.isdigit() and not name[-1:].isdigit() else f"{name}={value}"
+
+
+def _initials(name: str) -> str:
+    """`M` of `BLOCK_SIZE_M`, `X` of `XBLOCK`, `R0` of `R0_BLOCK`, `GM` of `GROUP_SIZE_M`."""
+    parts = [part for part in name.split("_") if part.upper() not in _OF_BLOCKS]
+    if not parts:
+        return "B"
+    if len(parts) > 1:
+        return "".join(part[0] for part in parts)
+    (only,) = parts
+    return only.removesuffix("BLOCK") or only
+
+
 def significant(value: float) -> str:
     """Four digits: `0.570`, `12.34`, `569.6`, `1450`."""
-    if not isfinite(value):
-        return NONE
-    for limit, places in ((9.9995, 3), (99.995, 2), (999.95, 1)):
-        if value < limit:
-            return f"{value:.{places}f}"
-    return f"{value:.0f}"
+    if value < 9.9995:
+        return f"{value:.3f}" if isfinite(value) else NONE
+    if value < 99.995:
+        return f"{value:.2f}"
+    if value < 999.95:
+        return f"{value:.1f}"
+    return f"{value:.0f}" if isfinite(value) else NONE
 
 
 def time_unit(ms: float | None) -> tuple[str, float]:
@@ -67,8 +107,8 @@ def duration(ms: float | None) -> str:
     """Milliseconds with the unit that fits: `569.6 µs`, `12.34 ms`, `1.200 s`."""
     if ms is None or not isfinite(ms):
         return NONE
-    unit, scale = time_unit(abs(ms))
-    return f"{significant(abs(ms) * scale)} {unit}"
+    unit, scale = time_unit(size := abs(ms))
+    return f"{significant(size * scale)} {unit}"
 
 
 def seconds(value: float | None) -> str:
@@ -153,12 +193,13 @@ def size(count: int) -> str:
 
 
 def age(when: float | None, now: float) -> str:
-    """How long ago, coarse on purpose: a text that changes seldom is repainted seldom."""
+    """How long ago, coarse on purpose: a text that changes seldom is repainted seldom. `future`
+    by this clock: it was set back, or another host's is wrong by more than a minute."""
     if when is None:
         return NONE
-    passed = max(0.0, now - when)
+    passed = now - when
     if passed < 60:
-        return "now"
+        return "now" if passed > -60 else "future"
     for limit, unit, size in ((3600, "min", 60), (86400, "h", 3600), (1e12, "d", 86400)):
         if passed < limit:
             return f"{int(passed // size)} {unit}"

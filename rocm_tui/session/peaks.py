@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal, get_args
 
 from backend.model.cache_level import CacheLevel
@@ -113,7 +113,13 @@ _ALSO = {
 """Names under which drivers report one of several devices."""
 
 
-def _devices() -> Iterator[Device]:
+@cache
+def devices() -> tuple[Device, ...]:
+    """All rows of the table, which few screens need."""
+    return tuple(_rows())
+
+
+def _rows() -> Iterator[Device]:
     """The figures are those of the module or card, of which each die is a device."""
     head, *lines = _TABLE.strip().splitlines()
     kinds: tuple[MathKind, ...] = get_args(MathKind)
@@ -126,9 +132,6 @@ def _devices() -> Iterator[Device]:
         peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch], caches)
         pairs_of_units = (int(units) // 2,) if "Radeon" in name else ()
         yield Device(name, arch, (int(units), *pairs_of_units), peak)
-
-
-DEVICES = tuple(_devices())
 
 
 def find_peak(name: str | None, arch: str | None, units: int | None) -> Peak | NoPeak:
@@ -155,7 +158,7 @@ def find_peak(name: str | None, arch: str | None, units: int | None) -> Peak | N
 
 def _of_arch(arch: str) -> list[Device]:
     """A cache file names an AMD device by its architecture: `gfx942:sramecc+:xnack-`."""
-    return [device for device in DEVICES if device.arch == arch]
+    return [device for device in devices() if device.arch == arch]
 
 
 def _or(devices: list[Device]) -> str:
@@ -165,7 +168,9 @@ def _or(devices: list[Device]) -> str:
 def _called(name: str) -> list[Device]:
     wanted = name.lower().removesuffix(" oam").strip()
     several = _ALSO.get(wanted, ())
-    return [device for device in DEVICES if device.name.lower() == wanted or device.name in several]
+    return [
+        device for device in devices() if device.name.lower() == wanted or device.name in several
+    ]
 
 
 _KINDS: Mapping[str, MathKind] = {
@@ -235,8 +240,14 @@ def published(machine: TunedDevice) -> Peak | None:
 
 
 def device_of(machine: TunedDevice) -> str:
-    """Its architecture, which is short and what kernels are made for, else its name."""
-    return machine.arch if machine.arch and machine.name != "cpu" else machine.name
+    """Its architecture, which is short and what kernels are made for, else its name.
+
+    Of the features behind an AMD architecture (`gfx942:sramecc+:xnack-`) the unusual one is kept.
+    """
+    if not machine.arch or machine.name == "cpu":
+        return machine.name
+    arch, *features = machine.arch.split(":")
+    return ":".join([arch, *(feature for feature in features if feature == "xnack+")])
 
 
 def machine_of(

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from backend.model.inductor_kernel import is_inductors
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
+from rocm_tui.session.far import far_host
 from rocm_tui.session.join import Member
 from rocm_tui.session.merge import with_times
 
@@ -39,17 +41,21 @@ class Pins:
 
     def awaits(self, tuning: Tuning) -> bool:
         """Whether it has a pin of which it is not known yet whether it holds."""
-        return (tuning.op, tuning.inputs_key or "") in self._awaited
+        if (tuning.op, tuning.inputs_key or "") not in self._awaited:
+            return False
+        return not far_host(tuning)
 
     def of(self, tuning: Tuning) -> PinStatus | None:
         """The pin of the system that tuned this: another device or Triton has another cache file.
 
-        Where no source tells the system, the pin of any.
+        Where no source tells the system, the pin of any. Pins of this machine say nothing of what
+        another one alone tells.
         """
         pins = self._pins and self._pins.get((tuning.op, tuning.inputs_key or ""))
-        if not pins:
+        if not pins or far_host(tuning):
             return None
-        systems = systems_of(tuning, self._sessions)
+        kernel = is_inductors(tuning.op)  # whose key tells the device
+        systems = () if kernel else systems_of(tuning, self._sessions)
         fits = (status for status in pins if not systems or status.pin.system_hash in systems)
         return next(fits, None)
 

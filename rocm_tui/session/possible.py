@@ -16,10 +16,28 @@ if TYPE_CHECKING:  # types only: the keys of the first screen stand before these
     from rocm_tui.session.model import Row
 
 
+EDITED = frozenset(("tunableop", "aiter", "aiter triton", "moe"))
+"""The tuners whose tables `rocm-tui pin` edits."""
+WRONG = "wrong result"
+"""How the reason of a choice begins whose result was compared and is another one."""
+
+
+def why_not_inductors(tuning: Tuning) -> str | None:
+    """Of what needs a tuning of Inductor's."""
+    if tuning.entry is None:
+        return None
+    tune = f"; `rocm-tui tune {tuning.id}` (t) tunes the same product with Inductor"
+    tuned = tune if tuning.shapes else ""
+    whose = plain(tuning.entry.tuner)
+    return f"{tuning.id} is an entry of a table of {whose}, and no tuning of Inductor's{tuned}"
+
+
 def why_not_known(tuning: Tuning) -> str | None:
     """Of what needs the inputs key: a pin, a measurement, a trial."""
     if tuning.key is not None:
         return None
+    if (other := why_not_inductors(tuning)) is not None:
+        return other
     return (
         f"tuning {tuning.id} is known from a log only, without its inputs key; run the program "
         "once with `rocm-tui run`, or point --cache-dir to the cache that it used"
@@ -37,8 +55,22 @@ def why_not_hashed(id: str, choices: Sequence[Choice]) -> str | None:
     )
 
 
+def why_not_pinned_there(tuning: Tuning) -> str | None:
+    """Of a pin in Inductor's cache: an entry of a table is pinned in its own file."""
+    if tuning.entry is None:
+        return why_not_known(tuning)
+    place = f"{plain(tuning.sources[0])}:{tuning.entry.line}"
+    does = f"`rocm-tui pin {place} SOLUTION` gives it another solution"
+    return (
+        f"{tuning.id} is an entry of a table of {plain(tuning.entry.tuner)}; "
+        f"{does if tuning.entry.tuner in EDITED else 'such tables are only read'}"
+    )
+
+
 def why_not_pinned(row: Row, choice: Choice | None) -> str | None:
     """Of a pin of this choice."""
+    if row.tuning.entry is not None:
+        return why_not_pinned_there(row.tuning)
     if choice is None:
         return f"tuning {row.id} has no choice to pin"
     if choice.failed:
@@ -46,16 +78,45 @@ def why_not_pinned(row: Row, choice: Choice | None) -> str | None:
     return why_not_known(row.tuning) or why_not_hashed(row.id, [choice])
 
 
-def why_not_alone(tuning: Tuning) -> str | None:
-    """Of what runs a kernel without its program."""
-    if tuning.op != "triton":
+def why_wrong(row: Row, choice: Choice) -> str | None:
+    """That the latest measurement of its system found the result of this choice wrong."""
+    measured = row.tuning.measured
+    failed = measured.failed if measured is not None else ()
+    reason = next((one.reason for one in failed if one.hash == choice.hash), None) or ""
+    if choice.hash is None or not reason.startswith(WRONG):
         return None
-    return "a kernel of @triton.autotune runs in its own program alone; pin it and run that"
+    return f"{plain(choice.label)} computes a wrong result, as measuring found: {plain(reason)}"
+
+
+INSIDE = "`rocm-tui run --measure-kernels --cache-dir NEW -- CMD` measures it there"
+"""What measures a kernel whose program alone can run it: in NEW nothing is tuned yet."""
+INSIDE_TRITON = "`TRITON_CACHE_DIR=NEW rocm-tui run --measure-kernels -- CMD` measures it there"
+"""The same of one of `@triton.autotune`, whose times Triton may keep."""
+TRIED = "pin it and run `rocm-tui trial --step REGEX -- CMD`"
+"""What tries it."""
+
+
+def why_not_alone(tuning: Tuning, instead: str = "pin it and run that") -> str | None:
+    """Of what runs a kernel without its program."""
+    from backend.model.inductor_kernel import is_inductors, is_kernel  # not before the first screen
+
+    if not is_kernel(tuning.op):
+        return None
+    whose = "Inductor's own" if is_inductors(tuning.op) else "@triton.autotune"
+    return f"a kernel of {whose} needs its own program to run; {instead}"
+
+
+def why_not_tried(tuning: Tuning) -> str | None:
+    """Of a trial of its graph with a choice in place."""
+    return why_not_alone(tuning, TRIED) or why_not_known(tuning)
 
 
 def why_not_measured(tuning: Tuning, choices: Sequence[Choice]) -> str | None:
     """Of a measurement of these choices."""
-    if (alone := why_not_alone(tuning)) is not None:
+    from backend.model.kernel import TRITON  # not before the first screen
+
+    inside = INSIDE_TRITON if tuning.op == TRITON else INSIDE
+    if (alone := why_not_alone(tuning, inside)) is not None:
         return alone
     if not choices:
         unknown = why_not_known(tuning)
@@ -63,13 +124,18 @@ def why_not_measured(tuning: Tuning, choices: Sequence[Choice]) -> str | None:
     return why_not_known(tuning) or why_not_hashed(tuning.id, choices)
 
 
-def why_not_read(choice: Choice | None) -> str | None:
+def why_not_read(choice: Choice | None, tuning: Tuning | None = None) -> str | None:
     """Of the source of a choice. No file is asked: that it is gone is found out when it is read."""
     from backend.model.origin import is_library, provider  # not before the first screen
 
     if choice is None:
         return "no choice of this tuning is known yet"
+    if tuning is not None and tuning.entry is not None:
+        whose = plain(tuning.entry.tuner)
+        return f"{plain(choice.label)} is a solution of {whose}, whose source is in no cache"
     label = plain(choice.label)
+    if tuning is not None and tuning.code:
+        return None  # the file of a kernel that Inductor wrote, whatever the config
     if (choice.hash or "").startswith("triton_config-"):
         return f"{label} is a config of a kernel whose source is in its own program"
     if provider(choice) == "aten":

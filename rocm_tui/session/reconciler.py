@@ -27,7 +27,7 @@ class Reconciler:
         self._layout = layout
         self._inbox = inbox
         self._wake = threading.Event()
-        self._stopping = False
+        self._stopping = threading.Event()
         self.read_only = False
         """Nothing is written: drifted pins are told as such."""
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
@@ -41,7 +41,7 @@ class Reconciler:
 
     def stop(self) -> None:
         """Ask the thread to end and wait for what it is writing."""
-        self._stopping = True
+        self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
@@ -51,12 +51,13 @@ class Reconciler:
         if pinned:
             self._inbox.put_awaited(self._keys())
         self._wake.wait(_LOOK)  # the first rows come before what is loaded here
-        time.sleep(_PAINT)
+        if self._stopping.wait(_PAINT):
+            return
         from rocm_tui.session.keeping import Keeper  # what knows of pins is large
 
         keeper, due = Keeper(self._layout, self._inbox, awaited=pinned), 0.0
         seen: object = None
-        while not self._stopping:
+        while not self._stopping.is_set():
             # What changes while we reconcile is seen by the next look, and so is what we change.
             now = keeper.stamps()
             poked = self._wake.is_set()

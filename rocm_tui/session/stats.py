@@ -4,33 +4,25 @@ The times of a tuning are single numbers, each taken once: of five choices that 
 be 1.6 to 2 times as fast as ATen, repeated measurement found all five slower. So single numbers say
 at most who is ahead, and inside `TIE_BAND` not even that (in public logs the best two choices lie
 that close in 40 % of all tunings). Only a repeated measurement tells who is faster.
-
-Times that are whole ticks are known to a tick only: two that are one tick apart may be of equally
-fast kernels, two that are two ticks apart are not. The ticks known here are 1.024 µs, in which
-events of several NVIDIA GPUs come (in public logs of an A10G and an L20), and 1 µs, the update
-interval of a GPU's global timer. AUTOTUNE rows round to 0.1 µs. On a busy CPU a call waits for its
-neighbour's time slice, so that its time is whole milliseconds (8, 10, 12, 16 ms in real logs) and
-says nothing of the kernel.
-
-Limits: a tick is seen from the times of one tuning alone, so it takes three different ones, or two
-in full, or two that many choices share. Calls that wait now and then, beside others that do not,
-are not recognised.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from math import comb, isfinite
+from collections.abc import Iterable
+from math import isfinite
 from typing import Literal
 
 from backend.model.choice import Choice, MeasuredChoice, Verdict
-from backend.model.kernel import TRITON, kernel_of, sizes_of
+from backend.model.inductor_kernel import is_kernel
+from backend.model.kernel import kernel_of, sizes_of
 from backend.model.ops import flops, gemm_sizes
-from backend.model.origin import device_kind, provider
+from backend.model.origin import provider
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
-from rocm_tui.session.merge import PLACES
+from rocm_tui.ingest.packed import choice_count
+from rocm_tui.session.asked import asked_dtypes, asked_sizes
+from rocm_tui.session.clock import indistinct
+from rocm_tui.session.merge import is_cache
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""
@@ -55,18 +47,24 @@ _SHORT = {
     "bool": "bool",
     "float8_e4m3fn": "f8e4m3",
     "float8_e4m3fnuz": "f8e4m3",
+    "float4_e2m1fn_x2": "f4e2m1",
     "float8_e5m2": "f8e5m2",
     "float8_e5m2fnuz": "f8e5m2",
 }
 
 
+_LAST: list[tuple[Tuning | None, tuple[Choice, ...]]] = [(None, ())]
+"""The tuning that was ranked last: who makes a row of one asks ten times in turn."""
+
+
 def ranked(tuning: Tuning) -> tuple[Choice, ...]:
     """The choices with a time that were put up together, fastest first."""
-    return tuple(_ranked(tuning))
-
-
-def _ranked(tuning: Tuning) -> list[Choice]:
-    return [c for c in tuning.choices if c.ms is not None and not c.failed and c.offered]
+    last, timed = _LAST[0]
+    if last is not tuning:
+        every = tuning.choices
+        timed = tuple([c for c in every if c.ms is not None and not c.failed and c.offered])
+        _LAST[0] = tuning, timed
+    return timed
 
 
 def tried(tuning: Tuning) -> int:
@@ -96,14 +94,16 @@ def chosen(tuning: Tuning) -> Choice | None:
 
 def single(tuning: Tuning) -> bool:
     """Whether there was nothing to choose: one choice was put up, and no more."""
-    if tuning.state != "done" or len(tuning.choices) != 1:
-        return False
-    return tuning.num_choices == 1 or tuning.selected_by == "only" or tuning.key is not None
+    if tuning.entry is not None:
+        return False  # it is not known what that tuner tried
+    alone = tuning.num_choices == 1 or tuning.selected_by == "only" or is_cache(tuning)
+    return alone and tuning.state == "done" and choice_count(tuning) == 1
 
 
 def winner(tuning: Tuning) -> Choice | None:
     """The choice with the smallest time, which is the one Inductor takes."""
-    return next(iter(_ranked(tuning)), None)
+    timed = ranked(tuning)
+    return timed[0] if timed else None
 
 
 def fastest(tuning: Tuning) -> Choice | None:
@@ -112,12 +112,12 @@ def fastest(tuning: Tuning) -> Choice | None:
     if best is None or tuning.measured is None or standing(tuning) != "slower":
         return best
     hash = tuning.measured.choices[0].hash
-    return next((c for c in _ranked(tuning) if c.hash == hash), best)
+    return next((c for c in ranked(tuning) if c.hash == hash), best)
 
 
 def aten(tuning: Tuning) -> Choice | None:
     """The fastest choice that calls ATen (rocBLAS, hipBLASLt, MKL, ... behind it)."""
-    return next((c for c in _ranked(tuning) if provider(c) == "aten"), None)
+    return next((c for c in ranked(tuning) if provider(c) == "aten"), None)
 
 
 def gain(tuning: Tuning, choice: Choice | None = None) -> float | None:
@@ -131,7 +131,11 @@ def lead(tuning: Tuning, choice: Choice | None = None) -> float | None:
 
     It is negative where a rival is faster, as a winner's may be found to be by a measurement.
     """
-    own, rival = choice or winner(tuning), nearest(tuning, choice)
+    return lead_over(tuning, choice or winner(tuning), nearest(tuning, choice))
+
+
+def lead_over(tuning: Tuning, own: Choice | None, rival: Choice | None) -> float | None:
+    """How far one choice lies behind another."""
     over = None if own is None or rival is None else ratio(tuning, rival, own)
     return None if over is None else over - 1.0
 
@@ -142,6 +146,10 @@ def nearest(tuning: Tuning, choice: Choice | None = None) -> Choice | None:
     own = choice or (timed[0] if timed else None)
     if own is None:
         return None
+    if (
+        tuning.measured is None and own.ms and own.ms > 0
+    ):  # by single numbers it is the first of the others
+        return next((rival for rival in timed if rival is not own), None)
     ratios = ((ratio(tuning, rival, own), rival) for rival in timed if rival is not own)
     known = [(over, rival) for over, rival in ratios if over is not None]
     return min(known, key=lambda pair: pair[0])[1] if known else None
@@ -149,9 +157,10 @@ def nearest(tuning: Tuning, choice: Choice | None = None) -> Choice | None:
 
 def ratio(tuning: Tuning, left: Choice, right: Choice) -> float | None:
     """Time of `left` over that of `right`, as measured where both were, else of single numbers."""
-    ours, theirs = measured(tuning, left), measured(tuning, right)
-    if ours is not None and theirs is not None:
-        return ours.ratio / theirs.ratio if theirs.ratio else None
+    if tuning.measured is not None:
+        ours, theirs = measured(tuning, left), measured(tuning, right)
+        if ours is not None and theirs is not None:
+            return ours.ratio / theirs.ratio if theirs.ratio else None
     return left.ms / right.ms if left.ms is not None and right.ms else None
 
 
@@ -177,7 +186,7 @@ def standing(tuning: Tuning, choice: Choice | None = None) -> Standing | None:
     own = choice or (timed[0] if timed else None)
     if own is None or len(timed) < 2:
         return None
-    its = measured(tuning, own)
+    its = None if tuning.measured is None else measured(tuning, own)
     if its is None or tuning.measured is None or len(tuning.measured.choices) < 2:
         rival = timed[1] if own is timed[0] else timed[0]
         if own.ms is None or own.failed:
@@ -202,10 +211,14 @@ def faster(tuning: Tuning, choice: Choice | None = None) -> tuple[int, Choice] |
 
 def near(tuning: Tuning, left: Choice, right: Choice) -> bool:
     """Whether single numbers of a tuning cannot tell these two apart."""
-    if not left.ms or not right.ms or min(left.ms, right.ms) < 0:
+    less, more = left.ms, right.ms
+    if not less or not more:
         return False
-    apart = max(left.ms, right.ms) / min(left.ms, right.ms) - 1.0
-    return apart <= TIE_BAND or _overlap(left, right) or indistinct(tuning, left.ms, right.ms)
+    if less > more:
+        less, more = more, less
+    if less < 0:
+        return False
+    return more / less - 1.0 <= TIE_BAND or _overlap(left, right) or indistinct(tuning, less, more)
 
 
 def _overlap(left: Choice, right: Choice) -> bool:
@@ -230,9 +243,10 @@ def versus(tuning: Tuning, choice: Choice, rival: Choice) -> Standing | None:
 
     None where a time is not known.
     """
-    ours, theirs = measured(tuning, choice), measured(tuning, rival)
-    if ours is not None and theirs is not None and tuning.measured is not None:
-        return _judged(tuning.measured.choices[0], ours, theirs)
+    if tuning.measured is not None:
+        ours, theirs = measured(tuning, choice), measured(tuning, rival)
+        if ours is not None and theirs is not None:
+            return _judged(tuning.measured.choices[0], ours, theirs)
     if choice.ms is None or not rival.ms or choice.failed or rival.failed:
         return None
     if near(tuning, choice, rival):
@@ -268,6 +282,8 @@ def wins_clearly(tuning: Tuning) -> bool:
 
 def once(tuning: Tuning, *choices: Choice | None) -> bool:
     """Whether what is made of the times of these choices is made of one that was taken once."""
+    if tuning.measured is None:  # most of them
+        return any(choice is not None for choice in choices)
     return any(choice is not None and measured(tuning, choice) is None for choice in choices)
 
 
@@ -293,8 +309,10 @@ def tflops(problem: Problem, ms: float | None) -> float | None:
 def sizes_text(problem: Problem) -> str:
     """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's; of a
     Triton kernel its name and what it was tuned for."""
-    if problem.op == TRITON:
+    if is_kernel(problem.op):
         return all_sizes(problem)
+    if (asked := _asked(problem)) is not None:
+        return asked_sizes(asked)
     sizes = gemm_sizes(problem)
     if sizes is not None:
         batch, *rest = sizes
@@ -302,12 +320,19 @@ def sizes_text(problem: Problem) -> str:
     return operands_text(problem.shapes)
 
 
+def _asked(problem: Problem) -> str | None:
+    """Of another tuner's entry that is no product of torch: what that looks it up by."""
+    if problem.shapes or not isinstance(problem, Tuning) or problem.entry is None:
+        return None
+    return (problem.inputs_key or "").removeprefix(f"{problem.op},")
+
+
 def all_sizes(problem: Problem) -> str:
     """Each operand's sizes, of a Triton kernel its name and what it was tuned for."""
-    if problem.op == TRITON:
+    if is_kernel(problem.op):
         inputs = problem.inputs_key or ""
         return f"{kernel_of(inputs)} {sizes_of(inputs)}".strip()
-    return operands_text(problem.shapes)
+    return operands_text(problem.shapes) if _asked(problem) is None else sizes_text(problem)
 
 
 def operands_text(shapes: Iterable[Shape]) -> str:
@@ -318,7 +343,8 @@ def operands_text(shapes: Iterable[Shape]) -> str:
 def dtype_of(problem: Problem) -> str:
     """The operands' dtype, short (`bf16`); several are joined by `·`, none is empty."""
     names: list[str] = []
-    for dtype in problem.dtypes:
+    asked = _asked(problem)
+    for dtype in problem.dtypes if asked is None else asked_dtypes(asked):
         bare = dtype.removeprefix("torch.")
         short = _SHORT.get(bare, bare)
         if short not in names:
@@ -331,68 +357,3 @@ def differing_keys(choices: tuple[Choice, ...]) -> list[str]:
     configs = [config for choice in choices if (config := choice.config)]
     order = {key: None for config in configs for key in config}
     return [key for key in order if len({config.get(key) for config in configs}) > 1]
-
-
-# What the clock could not tell.
-
-TICKS = (1.024e-3, 1e-3)
-"""Milliseconds."""
-ROUNDED = 10.0**-PLACES
-"""The unit of the last decimal of a time in an AUTOTUNE row."""
-APART = 1.5
-"""Ticks between one, which says nothing, and two, which do, with room for rounding."""
-SLICE = 1.0
-NEAR_SLICE = 0.02
-LONGEST_WAIT = 32.0
-"""Milliseconds: what a scheduler counts in, how near to it a time lies that waited, and what two
-such times may differ by without a cause in the kernels. Both cases are from logs of busy CPUs."""
-LONGEST = 1e4
-"""Milliseconds beyond which no tick is looked for: a log may say anything."""
-_CHANCE = 0.01
-"""How often times that have no tick may look as if they had."""
-_FLOAT = 2e-7
-"""Relative error of a single-precision number, in which events are told."""
-
-
-def indistinct(tuning: Tuning, left: float, right: float) -> bool:
-    """Whether the clock cannot tell two of a tuning's times apart."""
-    gap = abs(left - right)
-    if gap >= LONGEST_WAIT or (gap >= APART * max(TICKS) and min(left, right) < SLICE / 2):
-        return False  # neither ticks nor waits: the usual case
-    return gap < blur(tuning)
-
-
-def blur(tuning: Tuning) -> float:
-    """Milliseconds below which a difference of two times says nothing; 0 for an exact clock."""
-    timed = (c.ms for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
-    times = [ms for ms in timed if 0 < ms < LONGEST]
-    if len(times) > 1 and device_kind(tuning) == "cpu" and waited(times):
-        return LONGEST_WAIT
-    rounded = ROUNDED if times and all(round(ms, PLACES) == ms for ms in times) else 0.0
-    return APART * max(tick_of(times), rounded)
-
-
-def tick_of(times: Sequence[float]) -> float:
-    """The tick in which times come, in milliseconds; 0 where none is seen."""
-    return next((tick for tick in TICKS if _come_in(times, tick)), 0.0)
-
-
-def _come_in(times: Sequence[float], tick: float) -> bool:
-    """A quarter may lie between ticks, of the times or of those that differ: the median of an even
-    number of times does. The more choices share a time, the less it is by chance."""
-    distinct = {ms for ms in times if tick / 2 < ms < LONGEST}
-    counts = Counter(times)
-    fits, on_tick, chance = 0, 0, len(TICKS) * (len(distinct) / max(1, len(times))) ** 2
-    for ms in distinct:
-        error = _FLOAT * ms + (ROUNDED / 2 if round(ms, PLACES) == ms else 0.0)
-        if abs(ms - round(ms / tick) * tick) <= error * 1.01:
-            fits += 1
-            on_tick += counts[ms]
-            chance *= min(1.0, 2 * error / tick)
-    enough = fits > 1 and (fits * 4 >= len(distinct) * 3 or on_tick * 4 >= len(times) * 3)
-    return enough and comb(len(distinct), fits) * chance <= _CHANCE
-
-
-def waited(times: Sequence[float]) -> bool:
-    """Whether all are whole milliseconds, as times of calls that waited for a neighbour are."""
-    return all(SLICE / 2 < ms < LONGEST and abs(ms - round(ms)) <= NEAR_SLICE for ms in times)

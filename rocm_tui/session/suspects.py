@@ -20,8 +20,9 @@ from backend.model.choice import Choice
 from backend.model.ops import flops, traffic
 from backend.model.origin import device_kind
 from backend.model.tuning import Tuning
+from rocm_tui.ingest.packed import PackedTuning
+from rocm_tui.session import clock, stats
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session import stats
 from rocm_tui.session.peaks import Peak, fastest, math_kind
 
 SCHEDULER_TICK = 4.0
@@ -38,16 +39,29 @@ def suspicion(tuning: Tuning, peak: Peak | None = None) -> str | None:
     Those are the winner's, its nearest rival's and ATen's, as far as they were taken once. `peak`
     is what the device can do at best, where that is known.
     """
-    timed = stats.ranked(tuning) if tuning.state != "running" else ()
-    if not timed:
+    times = _extremes(tuning) if tuning.state != "running" else ()
+    if not times:
         return None
-    best, slowest = timed[0].ms or 0.0, timed[-1].ms or 0.0
+    best, slowest = times
     on_cpu = slowest > SCHEDULER_TICK / 2 and device_kind(tuning) == "cpu"  # else none waited
-    impossible = _too_fast(tuning, timed[0], peak)
-    if impossible or not (on_cpu or slowest >= OFF * best):
-        return impossible
-    deciding = _deciding(tuning, timed)
-    return (_ticks(tuning, deciding) if on_cpu else None) or _off(tuning, deciding)
+    impossible = _too_fast(tuning, best, peak) if peak is not None or best <= 0 else None
+    if impossible or on_cpu or slowest >= OFF * best:  # choices are asked for by few tunings
+        timed = stats.ranked(tuning)
+        deciding = _deciding(tuning, timed)
+        if impossible and not _settled(tuning, timed[0]):
+            return impossible
+        return (_ticks(tuning, deciding) if on_cpu else None) or _off(tuning, deciding)
+    return None
+
+
+def _extremes(tuning: Tuning) -> tuple[float, ...]:
+    """Milliseconds of the fastest and of the slowest of the choices that were put up together,
+    nothing where none has a time; packed ones stay so."""
+    packed = tuning.extremes if isinstance(tuning, PackedTuning) else None
+    if packed is not None:
+        return packed
+    timed = stats.ranked(tuning)
+    return (timed[0].ms or 0.0, timed[-1].ms or 0.0) if timed else ()
 
 
 def _deciding(tuning: Tuning, timed: Sequence[Choice]) -> list[Choice]:
@@ -64,10 +78,8 @@ def _settled(tuning: Tuning, choice: Choice) -> bool:
     return failed or tuning.measured.of(choice.hash) is not None
 
 
-def _too_fast(tuning: Tuning, best: Choice, peak: Peak | None) -> str | None:
-    if best.ms is None or _settled(tuning, best):
-        return None
-    if best.ms <= 0:
+def _too_fast(tuning: Tuning, best: float, peak: Peak | None) -> str | None:
+    if best <= 0:
         return "its time is not above 0"
     if peak is None:
         return None
@@ -75,10 +87,10 @@ def _too_fast(tuning: Tuning, best: Choice, peak: Peak | None) -> str | None:
         (_computing_ms(tuning, peak), "its arithmetic takes there at least"),
         (_moving_ms(tuning, peak), "memory takes to give its operands at least"),
     ):
-        if least is not None and best.ms * ROOM < least:
+        if least is not None and best * ROOM < least:
             name = peak.name.removesuffix(" (one die)")
             return (
-                f"{fmt.duration(best.ms)} is beyond the roofline of {name}: {what} "
+                f"{fmt.duration(best)} is beyond the roofline of {name}: {what} "
                 f"{fmt.duration(least)}"
             )
     return None
@@ -111,9 +123,9 @@ def _ticks(tuning: Tuning, deciding: Sequence[Choice]) -> str | None:
 
 def is_wait(ms: float) -> bool:
     """Whether a time is a multiple of the scheduler's tick."""
-    if not SCHEDULER_TICK / 2 < ms < stats.LONGEST:
+    if not SCHEDULER_TICK / 2 < ms < clock.LONGEST:
         return False
-    return abs(ms - round(ms / SCHEDULER_TICK) * SCHEDULER_TICK) <= stats.NEAR_SLICE
+    return abs(ms - round(ms / SCHEDULER_TICK) * SCHEDULER_TICK) <= clock.NEAR_SLICE
 
 
 def _off(tuning: Tuning, deciding: Sequence[Choice]) -> str | None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # types only; see `later`
     from rocm_tui.session.model import Row
     from rocm_tui.tui.screens.leaving import Leave
 
-_BREATH = 0.005
+_BREATH = 0.002
 """Seconds for keys between two takes of records that are waiting."""
 _TICK = 5.0
 """Seconds between two looks at the ages."""
@@ -80,6 +80,7 @@ class RocmTui(Host):
         self.peaks = {}
         self.python = python
         self.launched = launched
+        self.missed = []
         recorded = partial(later.recorded_programs, layout)
         self.programs = Programs(launched, recorded, later.detached)
         self._reading = polling, reader
@@ -130,7 +131,11 @@ class RocmTui(Host):
         return later.count_troubles(self.feed.model.problems)
 
     def doing_facts(self) -> list[str]:
-        return later.doing_facts(self.launched, self.feed.model.processes)
+        missed = later.missed_facts(self.missed)
+        return missed + later.doing_facts(self.launched, self.feed.model.processes)
+
+    def look_for_misses(self) -> None:
+        self._misses = later.misses(self)
 
     def doing_lines(self, width: int, *, tail: bool) -> list[Line]:
         return later.doing_lines(self.launched, self.feed.model.processes, width, tail)
@@ -288,23 +293,9 @@ class RocmTui(Host):
         if here is not kind:
             self.push_screen(kind())
 
-    def action_pins(self) -> None:
-        self._toggle(later.pins_screen())
-
-    def action_sessions(self) -> None:
-        self._toggle(later.sessions_screen())
-
-    def action_jobs(self) -> None:
-        self._toggle(later.jobs_screen())
-
-    def action_done(self) -> None:
-        self._toggle(later.done_screen())
-
-    def action_trials(self) -> None:
-        self._toggle(later.trials_screen())
-
-    def action_sources(self) -> None:
-        self._toggle(later.sources_screen())
+    def action_open(self, name: str) -> None:
+        """One of the screens of `later.SCREENS`."""
+        self._toggle(later.SCREENS[name]())
 
     def action_output(self) -> None:
         """In Watch below the others; then all of the screen; then away."""
@@ -325,9 +316,6 @@ class RocmTui(Host):
         if found:
             self.push_screen(later.output_screen()())
         return found
-
-    def action_report(self) -> None:
-        self._toggle(later.report_screen())
 
     def action_help(self) -> None:
         """Above the screen that it is asked on, to go back there."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from backend.counted import counted
 from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.pin import Pin
 from backend.model.problem import Problem
@@ -24,17 +25,19 @@ from rocm_tui.actions.measure import (
 )
 from rocm_tui.actions.proof import as_tuned
 from rocm_tui.actions.suspects import find_suspects
-from rocm_tui.actions.tune import problem_of, tune
 from rocm_tui.actions.verify import NotVerified, keep_result, verify
 from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.fleet.record import ask_to_cancel
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job, Order
 from rocm_tui.jobs.run import RunJob
+from rocm_tui.jobs.tune import problem_of, tune
 from rocm_tui.render.choices import name_of
 from rocm_tui.render.jobs import outcome, pin_title, problem_title, verified_text
 from rocm_tui.render.measured import meaning, standing
 from rocm_tui.search.types import Search
+from rocm_tui.session.far import far_host
 from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import seconds
@@ -45,6 +48,7 @@ from rocm_tui.tui.pinning import apply_again, ask_to_pin, ask_to_undo, ask_to_un
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
 from rocm_tui.tui.trying import ask_for_trial
+from rocm_tui.tui.untuned_lists import UntunedList, list_order, untuned_list_of
 
 UNASKED = 10
 """How many suspects are measured without asking first."""
@@ -62,7 +66,16 @@ class Asking:
 
     # Pins.
 
+    def there(self, key: str, row: Row, choices: Sequence[Choice]) -> None:
+        host = self._host
+        where = far_host(row.tuning)
+        command = host.shell.there(key, row, choices, host.feed.model.sessions)
+        host.copy(command, f"the command for {where}, which has this tuning")
+
     def pin(self, row: Row, choice: Choice) -> None:
+        if far_host(row.tuning):
+            self.there("pin", row, [choice])
+            return
         self._begin(ask_to_pin(self._host, row, choice), "pin")
 
     def unpin(self, status: PinStatus) -> None:
@@ -92,10 +105,16 @@ class Asking:
         except RocmTuiError as error:
             host.refuse(str(error))
             return
-        answer = await host.push_screen_wait(TuneScreen(row, problem, _typed(host, row)))
+        untuned = untuned_list_of(row)
+        typed = _typed(host, row, untuned)
+        answer = await host.push_screen_wait(TuneScreen(row, problem, typed, untuned))
         if answer is not None:
-            order = tune_order(problem, answer, row.id)
-            job = host.jobs.submit(replace(order, command=_typed(host, row)(answer)))
+            try:
+                order = _tune_order(host, row, problem, answer, untuned)
+            except RocmTuiError as error:
+                host.refuse(str(error))
+                return
+            job = host.jobs.submit(replace(order, command=typed(answer)))
             self._tell_begun(f"Tuning {job.title}", job)
 
     def measure(self, row: Row, marked: AbstractSet[str]) -> None:
@@ -119,7 +138,8 @@ class Asking:
         host = self._host
         if host.asking:
             return
-        known = find_suspects(row for row in rows if not self._has_job(row))
+        here = (row for row in rows if not far_host(row.tuning))
+        known = find_suspects(row for row in here if not self._has_job(row))
         suspects = known.suspects
         if not suspects:
             host.warn(f"No suspect is left to measure. {known.missing}".strip())
@@ -147,7 +167,7 @@ class Asking:
         host.notify(words.strip(), markup=False, timeout=4)
 
     def _has_job(self, row: Row) -> bool:
-        return self._host.jobs.about(row.tuning, {row.id, *row.aliases}) is not None
+        return self._host.jobs.about(row.tuning, {*row.ids}) is not None
 
     def verify(self, status: PinStatus) -> None:
         job = self._verify(status)
@@ -189,6 +209,30 @@ class Asking:
         begins = "waits for its device" if job.state == "queued" else "begins"
         self._host.notify(f"{what} {begins} (J).", markup=False, timeout=3)
 
+    def cancel_run(self, run: str, unit: str | None, title: str) -> None:
+        self._begin(self._cancel_run(run, unit, title), "fleet")
+
+    async def _cancel_run(self, run: str, unit: str | None, title: str) -> None:
+        host = self._host
+        if host.asking:
+            return
+        command = host.shell.cancel_run(run, unit)
+        lines = [
+            "Its driver ends it within a second, on every device. What is merged stays; "
+            "`tune --resume` goes on with the rest."
+        ]
+        what = "the run" if unit is None else "the problem"
+        name = f"Cancel {what} {plain(title)}?"
+        question = ConfirmScreen(name, "Cancel it", lines, command=lambda note: command)
+        if await host.push_screen_wait(question) is None:
+            return
+        try:
+            await to_thread(ask_to_cancel, host.layout, run, unit)
+        except (RocmTuiError, StoreError) as error:
+            host.refuse(str(error))
+            return
+        host.did(command, f"The driver was asked to cancel {what} {title}.")
+
     def measure_peak(self, machine: TunedDevice) -> None:
         self._begin(self._measure_peak(machine), "peak")
 
@@ -207,9 +251,25 @@ class Asking:
             host.screen.update()
 
 
-def _typed(host: Host, row: Row) -> Callable[[TuneAnswer], str]:
+def _typed(host: Host, row: Row, untuned: UntunedList | None) -> Callable[[TuneAnswer], str]:
     """The command of a tuning, by what was answered."""
-    return lambda answer: host.shell.tune(row, answer.options, answer.device)
+
+    def typed(answer: TuneAnswer) -> str:
+        options, device = answer.options, answer.device
+        if answer.tunableop and untuned is not None:
+            return host.shell.tune_list(untuned.path, untuned.results, options.budget, device)
+        return host.shell.tune(row, options, device)
+
+    return typed
+
+
+def _tune_order(
+    host: Host, row: Row, problem: Problem, answer: TuneAnswer, untuned: UntunedList | None
+) -> Order:
+    """Raises UsageError."""
+    if answer.tunableop and untuned is not None:
+        return list_order(untuned, answer.device, answer.options.budget, row.id, host.layout)
+    return tune_order(problem, answer, row.id)
 
 
 def verify_order(pin: Pin, layout: Layout) -> Order:

@@ -5,20 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backend.counted import counted
+from rocm_tui.session.difference import Tally
 
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
     from rocm_tui.jobs.queue import Job
     from rocm_tui.session.model import Row
 
 
-def of_rows(rows: list[Row]) -> list[str]:
-    """`12 tunings, 3 from a cache, 1 running, 2 suspects (M)`."""
-    running = sum(row.tuning.state == "running" for row in rows)
-    cached = sum(row.tuning.borrowed for row in rows)
-    suspects = sum(row.suspect is not None for row in rows)
-    tuned = len(rows) - cached
-    facts = [counted(tuned, "tuning")]
+def tally() -> Tally[Row]:
+    """Counts what `of_rows` tells."""
+    return Tally(
+        lambda row: row.tuning.state == "running",
+        lambda row: row.tuning.borrowed,
+        lambda row: row.tuning.entry is not None,
+        lambda row: row.suspect is not None,
+    )
+
+
+def of_rows(rows: list[Row], known: Tally[Row]) -> list[str]:
+    """`12 tunings, 3 from a cache, 1 running, 2 suspects (M)`. `known` is the `tally` before."""
+    running, cached, entries, suspects = known.of(rows)
+    tuned = len(rows) - cached - entries
+    facts = [counted(tuned, "tuning")] if tuned or not entries else []
     facts += [f"{cached:,} from a cache"] if cached else []
+    facts += [f"{counted(entries, 'entry of a table', 'entries of tables')}"] if entries else []
     facts += [f"{running:,} running"] if running else []
     return facts + ([f"{counted(suspects, 'suspect')} (M)"] if suspects else [])
 

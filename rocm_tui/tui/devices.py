@@ -32,7 +32,7 @@ class Devices:
     def begin(self) -> None:
         """Show it, where it was not put away: the GPUs, and the CPU where it was asked for."""
         last = self._memory.recall(_MEMORY, "")
-        wanted = os.environ.get(_QUIET) != "0" and _may_have_gpus()
+        wanted = os.environ.get(_QUIET) != "0" and may_have_gpus()
         if last == "on" or (last != "off" and wanted):
             self._find(asked=last == "on")
 
@@ -69,6 +69,6 @@ class Devices:
             self._screen.mount(DeviceStrip(found, id="devices"), after="#title")
 
 
-def _may_have_gpus() -> bool:
+def may_have_gpus() -> bool:
     """Whether it is worth a look: that asks no driver."""
     return _NVIDIA.exists() or any(_CARDS.glob("card[0-9]*"))

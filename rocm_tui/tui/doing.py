@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from rocm_tui.session.processes import Process, Processes, script
 if TYPE_CHECKING:  # loaded where a program was started, which most screens do not
     from rocm_tui.launch.launched import Launched
 
-_BUSY: frozenset[State] = frozenset(("importing", "compiling", "precompiling", "tuning"))
+_BUSY: frozenset[State] = frozenset(("importing", "compiling", "precompiling", "tuning", "waiting"))
 _BAR = 12
 _MOST = 8
 """Processes that are named there."""
@@ -94,7 +95,7 @@ def _process_line(process: Process) -> Line:
 
 def _state(activity: Activity) -> str:
     waits = activity.state == "running"
-    return "torch is loaded, not compiling" if waits else state_text(activity)
+    return "torch is loaded, not compiling" if waits else state_text(activity, now=time.time())
 
 
 def _name(process: Process) -> str:

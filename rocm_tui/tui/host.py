@@ -19,6 +19,7 @@ from rocm_tui.tui.keys import key
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
     from backend.model.choice import Choice
     from backend.pins.state import PinStatus
+    from rocm_tui.actions.missed import Missed
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
@@ -37,13 +38,15 @@ Named = tuple[str, Sequence[str]]
 
 
 COMMANDS = (
-    ("view: Show pins", "State, history, undo", "app.pins"),
-    ("view: Show report", "Of all that is watched", "app.report"),
-    ("view: Show trials", "Graphs, improve, prove", "app.trials"),
-    ("view: Show sessions", "Processes, and what each does", "app.sessions"),
-    ("view: Show jobs", "Progress, results, logs", "app.jobs"),
-    ("view: Show what was done", "Actions, their commands", "app.done"),
-    ("view: Show sources", "What is being read", "app.sources"),
+    ("view: Show pins", "State, history, undo", "app.open('pins')"),
+    ("view: Show report", "Of all that is watched", "app.open('report')"),
+    ("view: Show trials", "Graphs, improve, prove", "app.open('trials')"),
+    ("view: Show sessions", "Processes, and what each does", "app.open('sessions')"),
+    ("view: Show jobs", "Progress, results, logs", "app.open('jobs')"),
+    ("view: Show fleets", "Runs on many devices", "app.open('fleets')"),
+    ("view: Show entries", "Rows of other tuners' tables", "app.open('entries')"),
+    ("view: Show what was done", "Actions, their commands", "app.open('done')"),
+    ("view: Show sources", "What is being read", "app.open('sources')"),
     ("view: Show output", "Of the program", "app.output"),
     ("view: Show help", "Every key and column", "app.help"),
     ("app: Change theme", "Colours", "app.change_theme"),
@@ -58,6 +61,9 @@ class Requests(Protocol):
 
     def pin(self, row: Row, choice: Choice) -> None:
         """Ask, then let `choice` win for every later torch.compile."""
+
+    def there(self, key: str, row: Row, choices: Sequence[Choice]) -> None:
+        """Copy the command that does what the key does, on the host that has this tuning."""
 
     def unpin(self, status: PinStatus) -> None:
         """Ask, then restore what the pin changed."""
@@ -96,6 +102,9 @@ class Requests(Protocol):
     def pin_found(self, graph: GraphRow, search: Search) -> None:
         """Show the pins that a search proposes, then pin them."""
 
+    def cancel_run(self, run: str, unit: str | None, title: str) -> None:
+        """Ask, then end a fleet's run, or one problem of it."""
+
     def measure_peak(self, machine: TunedDevice) -> None:
         """Measure what `machine`, which must be this one, can do at best."""
 
@@ -109,13 +118,25 @@ class Host(App[int]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("P", "pins", "app.pins", "pins: state, history, undo"),
-        key("C", "report", "app.report", "report: what tuning saves, ranks, backends, roofline"),
-        key("T", "trials", "app.trials", "trials: graphs, what makes them faster, proof"),
-        key("L", "sessions", "app.sessions", "sessions: processes, what each does, compare two"),
-        key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
+        key("P", "open('pins')", "app.pins", "pins: state, history, undo"),
+        key(
+            "C",
+            "open('report')",
+            "app.report",
+            "report: what tuning saves, ranks, backends, roofline",
+        ),
+        key("T", "open('trials')", "app.trials", "trials: graphs, what makes them faster, proof"),
+        key(
+            "L",
+            "open('sessions')",
+            "app.sessions",
+            "sessions: processes, what each does, compare two",
+        ),
+        key("J", "open('jobs')", "app.jobs", "jobs: progress, results, logs"),
+        key("F", "open('fleets')", "app.fleets", "fleets: hosts, devices, what each does, cancel"),
+        key("E", "open('entries')", "app.entries", "entries of other tuners' tables, and finding"),
         key("O", "output", "app.output", "output of the program: below, all of it, away"),
-        key("S", "sources", "app.sources", "sources: what is read, how far"),
+        key("S", "open('sources')", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
         key("ctrl+r", "read_only", "app.read_only", "read-only on or off: no pin, no job"),
         key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
@@ -123,6 +144,8 @@ class Host(App[int]):
         key("ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
     ]
     paths: list[str]
+    missed: list[Missed]
+    """What logs say that tuned tables lacked, as far as it was looked for."""
     layout: Layout
     python: str | None
     read_only: bool = False
@@ -152,6 +175,10 @@ class Host(App[int]):
     @property
     def unfinished(self) -> list[Job]:
         """The jobs that run or wait, newest first."""
+        raise NotImplementedError
+
+    def look_for_misses(self) -> None:
+        """From now on, in what the logs that are watched say that tuned tables lacked."""
         raise NotImplementedError
 
     def count_troubles(self) -> int:

@@ -6,7 +6,7 @@ before it; that is why these imports are not at the top.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +19,7 @@ from rocm_tui.tui.themes import themes_for
 if TYPE_CHECKING:  # types only, see above
     from backend.model.choice import Choice
     from backend.model.session import Fault
+    from rocm_tui.actions.missed import Missed
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.ingest.follow.apart import ReaderProcess
@@ -189,6 +190,18 @@ def sources_screen() -> type[BaseScreen]:
     return SourcesScreen
 
 
+def fleets_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.fleets import FleetsScreen
+
+    return FleetsScreen
+
+
+def entries_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.entries import EntriesScreen
+
+    return EntriesScreen
+
+
 def output_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.output import OutputScreen
 
@@ -199,6 +212,20 @@ def report_screen() -> type[ReportScreen]:
     from rocm_tui.tui.screens.report import ReportScreen
 
     return ReportScreen
+
+
+SCREENS: Mapping[str, Callable[[], type[BaseScreen]]] = {
+    "done": done_screen,
+    "entries": entries_screen,
+    "fleets": fleets_screen,
+    "jobs": jobs_screen,
+    "pins": pins_screen,
+    "report": report_screen,
+    "sessions": sessions_screen,
+    "sources": sources_screen,
+    "trials": trials_screen,
+}
+"""What a key opens above Watch, and closes again."""
 
 
 def help_screen() -> type[BaseScreen]:
@@ -250,6 +277,21 @@ def follow_launched(host: Host, launched: Launched) -> None:
     from rocm_tui.tui.launching import follow
 
     follow(host, launched)
+
+
+def misses(host: Host) -> object:
+    from rocm_tui.tui.missing import Misses
+
+    return Misses(host)
+
+
+def missed_facts(missed: list[Missed]) -> list[str]:
+    """What the title says of products that no table has."""
+    if not missed:
+        return []
+    from rocm_tui.tui.missing import missed_fact
+
+    return [missed_fact(missed)]
 
 
 def doing_facts(launched: Launched | None, processes: Processes) -> list[str]:

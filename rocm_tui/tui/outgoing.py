@@ -10,7 +10,10 @@ from rocm_tui.harmless import cells
 
 _FRAME, _FIRST = 0.05, 0.25
 """Least seconds between two updates while records keep coming, and while what was there at the
-start is still read; the first is shown at once."""
+start is still read."""
+_HELD = 0.1
+"""Seconds for which the first rows wait for all that was there at the start: to paint a part of it
+puts off the whole, and nobody sees so short a wait."""
 _CELLS = 2700.0
 """Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
 _AHEAD = 0.7
@@ -27,11 +30,11 @@ class Pace:
         self._stage = 0
 
     def wait(self, now: float, *, rows: bool, settled: bool) -> float:
-        """Seconds until the next update; none are left at 0 or below. The first `rows` are shown
-        at once; so is all that was there at the start, once it is `settled`."""
+        """Seconds until the next update; none are left at 0 or below. The first `rows` are held
+        for a moment; all that was there at the start is shown at once, when it is `settled`."""
         stage = 2 if settled else 1 if rows else 0
         if stage > self._stage:
-            self._stage, self._next = stage, 0.0
+            self._stage, self._next = stage, now + _HELD if stage == 1 else 0.0
         return self._next - now
 
     def updated(self, begun: float, now: float, cells: int) -> None:

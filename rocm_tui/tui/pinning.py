@@ -8,7 +8,9 @@ from functools import partial
 from backend.counted import counted
 from backend.errors import StoreError
 from backend.model.choice import Choice
+from backend.model.inductor_kernel import is_inductors
 from backend.pins.state import PinPlan, PinStatus
+from backend.pins.undo import Undo
 from rocm_tui.actions.pin import (
     next_step_back,
     pin_choice,
@@ -21,12 +23,14 @@ from rocm_tui.actions.pin import (
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.render.outputs import output_warning
-from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines
+from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines, undone_pins
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 
+_SHOWN = 6
+"""Of the pins that an undo takes back together."""
 _DIGITS = 16
 """Of the name of a cache file, a hash of the system."""
 
@@ -103,7 +107,8 @@ async def ask_to_undo(host: Host) -> None:
             return
         if host.asking:
             return
-        question = ConfirmScreen("Undo", "Undo", undo_lines(step), command=lambda note: command)
+        lines = [*undo_lines(step), *_undone_lines(step)]
+        question = ConfirmScreen("Undo", "Undo", lines, command=lambda note: command)
         if await host.push_screen_wait(question) is None:
             return
         await to_thread(step_back, host.layout, step)
@@ -112,6 +117,15 @@ async def ask_to_undo(host: Host) -> None:
         return
     host.did(command, f"Undone: {' '.join(undo_lines(step))}")
     host.feed.look()
+
+
+def _undone_lines(undo: Undo) -> list[str]:
+    """What one command did, as far as there is room."""
+    lines = undone_pins(undo)
+    more = len(lines) - _SHOWN
+    if more > 1:
+        lines = [*lines[:_SHOWN], f"and {more:,} more"]
+    return ["", *lines] if lines else []
 
 
 async def apply_again(host: Host) -> None:
@@ -143,6 +157,10 @@ def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
     aside = counted(graphs, "compiled graph is", "compiled graphs are")
     aside = aside if graphs else "No compiled graphs are"
     numbers = counted(plan.numbers, "rival is", "rivals are")
+    if is_inductors(plan.key.op):
+        files = counted(plan.numbers, "best config is", "best configs are")
+        held = f"{files} written; where there is none it holds under rocm-tui run."
+        return [*lines, "", held, f"{aside} moved aside. Unpin brings everything back."]
     file = f"{plan.path.parent.name}/{plan.path.name[:_DIGITS]}…"
     return [
         *lines,

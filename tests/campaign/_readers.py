@@ -38,10 +38,9 @@ from backend.toolchain.resources import from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from backend.wire.codec import to_json
 from rocm_tui import say
-from rocm_tui.actions.doctor import examine_bundle
+from rocm_tui.actions.doctor import examine_mega_cache
 from rocm_tui.actions.measure import measure_job
-from rocm_tui.actions.tune import problem_of, words_of
-from rocm_tui.cli.doctor import bundle_json
+from rocm_tui.cli.doctor import mega_cache_json
 from rocm_tui.compare.comparison import compare, whole
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
@@ -53,6 +52,7 @@ from rocm_tui.ingest.formats.reader import NotReadable
 from rocm_tui.ingest.formats.stderr_log import StderrLog, scan
 from rocm_tui.ingest.formats.torch_trace import TorchTrace, TraceCode
 from rocm_tui.ingest.records import Record
+from rocm_tui.jobs.tune import problem_of, words_of
 from rocm_tui.jobs.worker import heard_progress
 from rocm_tui.launch.stderr import CHUNK, TableFilter
 from rocm_tui.render import (
@@ -249,9 +249,9 @@ def _share(data: bytes, folder: Path) -> None:
     [plain(remark.text) for remark in (*table.left_out, *table.notes)]
 
 
-def _bundle(data: bytes, folder: Path) -> None:
-    examined = examine_bundle(_at(folder, "bundle", data), Layout(folder / "none"))
-    strict(bundle_json(examined))
+def _mega_cache(data: bytes, folder: Path) -> None:
+    examined = examine_mega_cache(_at(folder, "mega_cache", data), Layout(folder / "none"))
+    strict(mega_cache_json(examined))
 
 
 def _code(data: bytes, folder: Path) -> None:
@@ -377,7 +377,7 @@ READERS = (
     Reader("autotune cache to edit", "cache", _cache),
     Reader("pins file", "pins", _pins),
     Reader("export of pins", "share", _share),
-    Reader("mega-cache", "bundle", _bundle, _with_checksum),
+    Reader("mega-cache", "mega_cache", _mega_cache, _with_checksum),
     Reader("code object", "code", _code, _other_note),
     Reader("compiled graph", "graph", _graph),
     Reader("kernel source", "graph", _kernel_source),

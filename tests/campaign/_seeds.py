@@ -77,7 +77,7 @@ def seeds(folder: Path) -> dict[str, list[bytes]]:
         "code": list(_code_objects()),
         "graph": [sample.data for sample in samples() if len(sample.data) < 40_000],
         "share": [_share()],
-        "bundle": [_bundle()],
+        "mega_cache": [_mega_cache()],
         "pins": [_pins(folder)],
         "journal": [_journal(folder)],
         "meta": [_meta()],
@@ -252,7 +252,7 @@ def _text(value: str) -> bytes:
     return _number(len(data)) + data
 
 
-def _bundle() -> bytes:
+def _mega_cache() -> bytes:
     graph = samples()[0].data[:3000]
     body = _number(1) + _text("inductor") + _number(2)
     for key in ("fabc", "fdef"):

@@ -18,8 +18,8 @@ from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
 from backend.processes import tree
-from rocm_tui.actions.tune import TuneOptions, tune
 from rocm_tui.jobs.limits import WorkerDied
+from rocm_tui.jobs.tune import TuneOptions, tune
 from rocm_tui.jobs.worker import spawn_worker
 from tests.support.terminal_lab import alive
 from tests.support.torch_models import child_env

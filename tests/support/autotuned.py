@@ -22,6 +22,7 @@ def environment(cache: Path, times: Mapping[int, float] = TIMES, **more: str) ->
         "TRITON_CACHE_AUTOTUNING": "1",
         "PYTHONPATH": str(ROOT),
         "TRITON_DEFAULT_FP_FUSION": "1",  # else 3.9 warns
+        "AMDGCN_USE_BUFFER_OPS": "0",  # else each launch asks torch, which takes long to import
         "TIMES": json.dumps(times),
         **more,
     }

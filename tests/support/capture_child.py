@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._inductor import compile_fx, config, output_code
+from torch.nn.attention.flex_attention import flex_attention
 
 from backend.inductor.torch import captured
 from backend.model.graph import Swap
@@ -72,6 +73,13 @@ def _rows(x: Any, k: Any) -> Any:
     return (x * x.shape[0] @ k).view(-1, 2)
 
 
+def _attend(q: Any, k: Any, v: Any, slopes: Any) -> Any:
+    def alibi(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return score + (j - i) * slopes[h]
+
+    return flex_attention(q, k * 2, v, score_mod=alibi).transpose(1, 2)
+
+
 CASES: dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]]] = {
     "mlp": (_mlp, lambda: (torch.randn(8, 32),)),
     "attention": (Attention, lambda: (torch.randn(2, 16, 32),)),
@@ -80,6 +88,10 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]]] = {
     "experts": (
         lambda: _experts,
         lambda: (torch.randn(6, 8), torch.randn(3, 8, 4), torch.randint(0, 3, (6,))),
+    ),
+    "flex": (
+        lambda: _attend,
+        lambda: (*(torch.randn(1, 2, 16, 8) for _ in "qkv"), torch.rand(2)),
     ),
     "rows": (lambda: _rows, lambda: (torch.randn(6, 8), torch.randn(8, 4))),
 }

@@ -13,18 +13,19 @@ from typing import Any
 import torch
 
 from backend.inductor.benchmark.request import Question
+from backend.inductor.sampling import memory as memory_module
+from backend.inductor.sampling import sampler as sampler_module
+from backend.inductor.sampling import timer as timer_module
+from backend.inductor.sampling.timer import GpuTimer, Repeat
 from backend.inductor.torch import tuning as torch_api
 from backend.measure.machine.state import State
 from backend.model.problem import TensorSpec
 from backend.processes.shared import Mark
 from backend.wire.codec import to_json
 from backend.wire.jobs import MeasureJob
+from backend.worker.bench import ChoiceBench
 from backend.worker.capture import capture
 from backend.worker.jobs.measure import run
-from backend.worker.measure import bench as bench_module
-from backend.worker.measure import timer as timer_module
-from backend.worker.measure.bench import ChoiceBench
-from backend.worker.measure.timer import GpuTimer, Repeat
 from backend.worker.problem import contiguous, rebuild
 from tests.support.measure_child import _key
 
@@ -48,7 +49,7 @@ def bench() -> dict[str, Any]:
     del copies
     cold.renew(hashes)
     told["renewed"] = gone() is None
-    bench_module.MOST_COPIED = 400_000
+    memory_module.MOST_COPIED = 400_000
     tight = ChoiceBench(small, hashes, Mark(), "cold")
     tight.renew(hashes)
     told["tight"] = {"copies": len(tight._operands), "calls": _calls(tight, hashes[0])}
@@ -158,7 +159,7 @@ def job() -> dict[str, Any]:
     def sensor() -> State:
         return State(2000.0, 65.5, 71.0, next(readings, ()))
 
-    bench_module.sensor_of = lambda device: sensor
+    sampler_module.sensor_of = lambda device: sensor
     program = rebuild("bmm", _specs((4, 48, 48), (4, 48, 48)))
     key = _key(program)
     hashes = capture(program, key, (), torch_api.MODES[0], templates=False).question.choices

@@ -14,6 +14,7 @@ from backend.disk.sessions import read_log
 from backend.model.events import Event, TuningStarted
 from rocm_tui.launch.record import SUFFIX
 from tests.support.torch_models import child_env
+from tests.support.warm_python import warm_python
 
 LAUNCHER = [
     sys.executable,
@@ -57,13 +58,16 @@ def launch_program(
     env: Mapping[str, str] | None = None,
     expect: int = 0,
     python: str = sys.executable,
+    warm: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """The same for the Python program `source`, which lies in a folder of its own."""
+    """The same for the Python program `source`, which lies in a folder of its own; if `warm`, in a
+    fork that has imported torch before its hooks come."""
     folder = cache.parent / f"{cache.name}-program"
     folder.mkdir(exist_ok=True)
     program = folder / "program.py"
     program.write_text(textwrap.dedent(source))
-    done = launch([python, "-W", "ignore", str(program)], cache, *flags, env=env)
+    interpreter = warm_python() if warm else [python, "-W", "ignore"]
+    done = launch([*interpreter, str(program)], cache, *flags, env=env)
     assert done.returncode == expect, done.stderr[-4000:]
     return done
 

@@ -50,7 +50,7 @@ class Planted:
     log: Path
     mm_log: Path
     share: Path
-    bundle: Path
+    mega_cache: Path
     python: Path
     id: str
 
@@ -84,15 +84,19 @@ def plant(folder: Path) -> Planted:
          "num_warps": EVIL, "num_stages": 1}]}  # fmt: skip
     conv = {"input_shape": EVIL, "kernel_type": EVIL, "choices": [{"time": 1.0, EVIL: EVIL}]}
     mm_log.write_text(json.dumps([entry, EVIL, flex, conv]))
-    share, bundle, python = folder / f"share{NAME}", folder / f"bundle{NAME}", folder / "python"
+    share, mega_cache, python = (
+        folder / f"share{NAME}",
+        folder / f"mega_cache{NAME}",
+        folder / "python",
+    )
     share.write_text(_share())
-    bundle.write_bytes(EVIL.encode("utf-8", "surrogatepass") * 9)
+    mega_cache.write_bytes(EVIL.encode("utf-8", "surrogatepass") * 9)
     python.write_text(
         '#!/bin/sh\n[ "$1" = -c ] && exit 0\n'  # "does it have torch?"
         f"exec {sys.executable} {__file__}\n"
     )
     python.chmod(0o755)
-    return Planted(layout, log, mm_log, share, bundle, python, store.pins()[0].id)
+    return Planted(layout, log, mm_log, share, mega_cache, python, store.pins()[0].id)
 
 
 def _session(layout: Layout) -> None:

@@ -12,12 +12,20 @@ from typing import Any
 import torch
 
 from backend.inductor.benchmark.request import Operands, Question, moved
+from backend.inductor.sampling.memory import somewhere
 from backend.inductor.torch import tuning as torch_api
+from backend.model.options import of_values
 from backend.model.problem import Shape, TensorSpec, TuningKey
 from backend.worker.capture import capture
 from backend.worker.jobs.verify import ProbeSelector
-from backend.worker.measure.bench import _somewhere
 from backend.worker.problem import Rebuilt, contiguous, rebuild
+
+_TOLD = {
+    "linear_unary": of_values(
+        "linear_unary", {"attr": "none", "scalars": [], "algorithm": "", "frozen": [1]}
+    )
+}
+"""What their keys do not tell."""
 
 
 def main() -> None:
@@ -25,11 +33,11 @@ def main() -> None:
     linear = [_spec((32, 96)), _spec((1459233, 1)), _spec((64, 96))]
     bfloat = [_spec((32, 96), dtype="torch.bfloat16"), _spec((64, 96), dtype="torch.bfloat16")]
     for op, specs in (("bmm", bmm), ("packed_linear", linear), ("linear_unary", bfloat)):
-        program = rebuild(op, specs)
+        program = rebuild(op, specs, _TOLD.get(op, ()))
         caught = capture(program, _key(program), (), torch_api.MODES[0], templates=False)
         question = caught.question
         first = question.operands(list(question.choices))
-        second = moved(first, _somewhere)
+        second = moved(first, somewhere)
         results = [*_results(question, first), *_results(question, second)]
         scale = results[0].abs().max()
         told = {

@@ -28,7 +28,7 @@ LINEAR = ("nothing", "hooks.selector:Selector._select")
 EARLY = (
     *AUTOLOAD,
     "hooks.recording:Recorder.__init__",
-    "hooks.selector:PinLookup.__init__",
+    "hooks.pins:PinLookup.__init__",
     "torch.versions:",
 )
 

@@ -17,6 +17,10 @@ from tests.support.hooked import by_tuning, launch_program, sessions
 ON = {"ROCM_TUI_TEMPLATES": "1", "ROCM_TUI_TEMPLATE_BUDGET": "1"}
 """One config of each template: most tests ask whether a kernel is called, not which one."""
 
+FORKS = not any(Path(device).exists() for device in ("/dev/kfd", "/dev/nvidiactl"))
+"""Whether a program is a fork of a process that has imported torch: half of what it takes. What
+happens at `import torch` is asked in tests/torch/hooks; a GPU survives no fork."""
+
 BEGIN = """
 import os
 import sys
@@ -97,14 +101,19 @@ def run(
     *,
     code: bool = True,
     python: str = sys.executable,
+    new: bool = False,
 ) -> Ran:
-    """Run `program` after `BEGIN`, hooks and templates on; `code` prints the generated code."""
+    """Run `program` after `BEGIN`, hooks and templates on; `code` prints the generated code; `new`
+    is a process of its own even where a fork would do. What PyTorch reads of `env` while it is
+    imported needs one."""
     log = cache.parent / "compiler.log"
     log.write_text("")
     more = {"COMPILE_LOG": str(log), **ON, **(env or {})}
     if code:
         more["TORCH_LOGS"] = "output_code"
-    done = launch_program(BEGIN + program, cache, env=more, python=python)
+    new = new or any(name.startswith(("TORCH", "PYTHON", "OMP")) for name in env or {})
+    warm = FORKS and not new and python == sys.executable
+    done = launch_program(BEGIN + program, cache, env=more, python=python, warm=warm)
     return Ran(done.stdout, done.stderr, log.read_text())
 
 

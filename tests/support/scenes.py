@@ -19,10 +19,12 @@ from textual.widgets import Input
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
+from backend.tables.model import Device
+from rocm_tui.actions import lint_apart
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Order
 from rocm_tui.tui.app import RocmTui
-from tests.support import drawing, sample_job
+from tests.support import drawing, sample_fleet, sample_job, sample_tables
 
 SMALL = (80, 24)
 SIZES = {"80x24": SMALL, "140x45": (140, 45), "220x60": (220, 60)}
@@ -44,7 +46,7 @@ class Scene:
 
 
 ALL_SIZES = tuple(SIZES)
-SCENES = (
+_OF_SESSION = (
     Scene("watch", "3 of 6 timed", "home", sizes=ALL_SIZES, few=True),
     Scene("tie", "Tie: the best two are 1.2 % apart", "j j j j j j j j"),
     Scene("beaten", "bmm is really 3.1 % faster", "k k k k k"),
@@ -54,22 +56,57 @@ SCENES = (
     Scene("tune", "Start  enter", "t", "escape"),
     Scene("pins", "2026-09-21 14:13  pin", "P", "P"),
     Scene("jobs", "out of memory", "J j j", "J"),
+    Scene("fleets", "2 of 6 tuned", "F j j", "F"),
     Scene("sources", "following", "S", "S"),
     Scene("help", "Keys: Everywhere", "question_mark", "escape"),
     Scene("sessions", "rocm-tui  Sessions", "L", "L"),
     Scene("trials", "rocm-tui  Trials", "T", "T"),
     Scene("history", "rocm-tui  History", "H", "escape"),
-    Scene("source", "rocm-tui  Source", "o", "escape"),
+    Scene("source", "names no source", "o", "escape"),
     Scene("saved", "saves 207.9", "C"),
     Scene("ranks", "Ranks or hosts use", "3"),
     Scene("roofline", "FLOP/byte", "5 j j", "escape", sizes=ALL_SIZES),
 )
+_OF_TABLES = (
+    Scene("tables", "tunableop_results0.csv:11", "home" + 9 * " j", sizes=ALL_SIZES, few=True),
+    Scene("entries", "3 warnings, 3 notes", "E", sizes=ALL_SIZES, few=True),
+    Scene("entry", "rounded to", "G k k k enter"),
+)
+SCENES = _OF_SESSION + _OF_TABLES
 
 
-async def visit(cache: Path) -> AsyncIterator[tuple[Scene, RocmTui, Pilot[int]]]:
-    """Go from scene to scene in one run of the program, on a session of its own below `cache`."""
+Stop = tuple[Scene, RocmTui, Pilot[int]]
+
+
+async def visit(cache: Path) -> AsyncIterator[Stop]:
+    """Go from scene to scene: in one run of the program on a session of its own below `cache`, in
+    another on tables beside that."""
+    async for scene in _visit_session(cache):
+        yield scene
+    async for scene in _visit_tables(cache.with_name("tables")):
+        yield scene
+
+
+async def _visit_tables(folder: Path) -> AsyncIterator[Stop]:
+    paths = sample_tables.write(folder)
+    app = RocmTui(list(map(str, paths)), Layout(folder / "none"), polling=True)
+    here, lint_apart.device_here = lint_apart.device_here, lambda: Device("gfx942", 304)
+    async with app.run_test(size=SMALL) as pilot:
+        app.theme = "rocm-dark"
+        try:
+            for scene in _OF_TABLES:
+                await pilot.press(*scene.keys.split())
+                yield scene, app, pilot
+                await pilot.resize_terminal(*SMALL)
+        finally:
+            lint_apart.device_here = here
+            app.stop_feed()
+
+
+async def _visit_session(cache: Path) -> AsyncIterator[Stop]:
     sample_job.write(cache)
     _pin(cache)
+    run = sample_fleet.hold(cache)
     app = RocmTui([str(cache)], Layout(cache), polling=True)
     blocked = threading.Event()
     async with app.run_test(size=SMALL) as pilot:
@@ -78,7 +115,7 @@ async def visit(cache: Path) -> AsyncIterator[tuple[Scene, RocmTui, Pilot[int]]]
             await complete(pilot, "10 tunings")
             await complete(pilot, "● #2")  # whether the pin holds is read after the rows
             _submit(app, blocked)
-            for scene in SCENES:
+            for scene in _OF_SESSION:
                 await pilot.press(*scene.keys.split())
                 for field in app.screen.query(Input):
                     field.cursor_blink = False
@@ -87,6 +124,7 @@ async def visit(cache: Path) -> AsyncIterator[tuple[Scene, RocmTui, Pilot[int]]]
                 await pilot.press(*scene.back.split())
         finally:
             blocked.set()
+            run.close()
             app.stop_feed()
 
 

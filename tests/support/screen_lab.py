@@ -13,6 +13,10 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
+from backend.model.choice import Choice, MeasuredChoice, Measurement, Output
+from backend.model.events import TuningMeasured
+from backend.model.session import Session
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen
@@ -38,6 +42,18 @@ def write_cache(cache: Path, *rows: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"system": {}, "cache": {"mm": entries}}))
     return path
+
+
+def measured(root: Path, outputs: dict[str, Output], *failed: Choice) -> None:
+    """A measurement of the 8 of `write_cache`: what these compute; those that `failed`."""
+    told = [
+        MeasuredChoice(hash, 1.0, 0.9, 1.1, 0.0, 9, 1.0, 1.0, 1.0, "tied", None, output)
+        for hash, output in outputs.items()
+    ]
+    found = Measurement("mm", inputs(8), "highest", 1.8e9, tuple(told), failed, system_hash=SYSTEM)
+    writer = EventWriter(Layout(root), Session("m", "node", 9, started=1.8e9))
+    writer.write(TuningMeasured(found))
+    writer.close()
 
 
 @asynccontextmanager
@@ -71,6 +87,11 @@ def screen_text(widget: Widget) -> str:
     views = [widget] if isinstance(widget, LineView) else widget.query(LineView)
     lines = [view.render_line(y).text for view in views for y in range(view.size.height)]
     return "\n".join(lines)
+
+
+def all_text(app: RocmTui) -> str:
+    """All that stands on the screen, questions and lines to type in too."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
 async def panes_of(app: RocmTui, pilot: Pilot[int], rows: int) -> Panes:

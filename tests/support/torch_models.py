@@ -19,7 +19,7 @@ from typing import Any
 
 _BEGIN = "# compiling "
 _OURS = ("TORCH", "ROCM_TUI")
-_CHECKED = "TORCHINDUCTOR_VEC_ISA_OK"  # of conftest.py
+_HASTE = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCH_DYNAMO_RUN_GC_AFTER_COMPILE")  # of conftest.py
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def compiled(
 
 def child_env(cache_dir: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Our environment without what would change Inductor's behaviour, and with `cache_dir`."""
-    kept = {k: v for k, v in os.environ.items() if k == _CHECKED or not k.startswith(_OURS)}
+    kept = {k: v for k, v in os.environ.items() if k in _HASTE or not k.startswith(_OURS)}
     return {**kept, "TORCHINDUCTOR_CACHE_DIR": str(cache_dir), **(more or {})}
 
 

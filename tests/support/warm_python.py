@@ -4,8 +4,9 @@ Importing PyTorch and what a first compile needs costs five seconds, a fork of a
 done so costs none. The command passes its arguments, environment, folder and open files to such a
 process, which forks for each, and ends as the fork ends. A fork is as good as a process of its
 own where the question is what stock PyTorch does and what it reads back from disk: the process has
-compiled nothing but a trivial function, on a cache dir of its own. It is not where the question is
-what happens at `import torch`: our hooks need a real one.
+compiled nothing but a trivial function, on a cache dir of its own. Under `rocm-tui run` our hooks
+come as to a program that imported all of it before. It is not as good where the question is what
+happens at `import torch`.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ def _warm_up() -> None:
     config.compile_threads = 1
     torch.compile(lambda a: a * 2 + 1)(torch.ones(64))
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
 
 
 def _attend(connection: socket.socket) -> NoReturn:
@@ -154,13 +156,18 @@ def _enter(env: dict[str, str]) -> None:
         return {
             name: value
             for name, value in variables.items()
-            if name.startswith(("TORCH", "PYTHON", "OMP")) and name not in _LATE
+            if name.startswith(("TORCH", "PYTHON", "OMP")) and name not in (*_LATE, "PYTHONPATH")
         }
 
     if fixed(env) != fixed(os.environ):
         raise ValueError(f"PyTorch was imported with {fixed(os.environ)}, not with {fixed(env)}")
+    before, after = (e.get("PYTHONPATH", "").split(os.pathsep) for e in (os.environ, env))
+    more = [folder for folder in after if folder not in before]
     os.environ.clear()
     os.environ.update(env)
+    if more:  # what `rocm-tui run` puts there: torch looks for it at the end of its import
+        sys.path[1:1] = more
+        torch._import_device_backends()
     if "TORCH_LOGS" in env or "TORCH_TRACE" in env:
         torch._logging._internal.LOG_TRACE_HANDLER = None
         torch._logging._internal._init_logs()

@@ -42,7 +42,7 @@ class Seen:
     def _take(self, frame: bytes | str) -> None:
         self.bytes += frame if isinstance(frame, bytes) else b""
 
-    def wait_for(self, wanted: str, seconds: float = 20.0) -> None:
+    def wait_for(self, wanted: str, seconds: float = 60.0) -> None:
         until = time.monotonic() + seconds
         while wanted not in words(self.bytes):
             assert time.monotonic() < until, f"{wanted!r} was never drawn"
@@ -154,7 +154,7 @@ def test_another_site_cannot_drive_it(browser: Any, served: Served) -> None:
     _until(lambda: served.children() == [])
 
 
-def _until(over: Callable[[], bool], seconds: float = 10.0) -> None:
+def _until(over: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not over():
         assert time.monotonic() < end

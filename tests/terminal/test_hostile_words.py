@@ -34,7 +34,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
 COMMANDS = {
     "ls": "ls",
     "ls json": "ls --json",
-    "ls of files": "ls {log} {mm_log} {bundle} {share} {name}",
+    "ls of files": "ls {log} {mm_log} {mega_cache} {share} {name}",
     "show": "show {id}",
     "show json": "show {id} --json",
     "show one": "show {id} mm-c1",
@@ -65,6 +65,10 @@ COMMANDS = {
     "compare": "compare {log} {log} --also-b {mm_log}",
     "compare markdown": "compare {log} {share} --markdown --fail-on-regression 5",
     "compare nothing": "compare {evil} {evil}",
+    "agree": "agree {log} {mm_log} {share} --propose --force",
+    "agree json": "agree --json --propose {share} {log}",
+    "agree and pin": "agree {log} {share} --pin --yes --force -o {folder}/agreed{name}",
+    "agree nothing": "agree {evil} --run {evil}",
     "compare badly": "compare a b --fail-on-regression {evil}",
     "export": "export --python {python}",
     "export to": "export -o {folder}/out{name} --python {python}",
@@ -79,7 +83,7 @@ COMMANDS = {
     "doctor": "doctor --python {python}",
     "prune": "prune --older-than 0",
     "doctor json": "doctor --python {python} --json",
-    "doctor of files": "doctor {bundle} {log} {name}",
+    "doctor of files": "doctor {mega_cache} {log} {name}",
     "run": "run -- {evil}",
     "demo": "demo --python {name}",
     "no command": "{evil}",
@@ -93,7 +97,7 @@ HAVE_CACHE = set(COMMANDS) - {"run", "demo", "no command", "no option", "no choi
 def test_no_command_sends_what_a_terminal_obeys(
     name: str, planted: Planted, tmp_path: Path
 ) -> None:
-    files = ("log", "mm_log", "share", "bundle")
+    files = ("log", "mm_log", "share", "mega_cache")
     places = {
         **{key: os.fspath(getattr(planted, key)) for key in files},
         "python": str(planted.python),
@@ -152,7 +156,7 @@ SCREENS = ["P", "J", "S", "C", "question_mark", "ctrl+p"]
 
 async def test_no_screen_draws_it(planted: Planted) -> None:
     async with running(planted.layout.root, planted.layout.root, planted.log, planted.mm_log,
-                       planted.bundle, size=(160, 50)) as (app, pilot):  # fmt: skip
+                       planted.mega_cache, size=(160, 50)) as (app, pilot):  # fmt: skip
         await until(pilot, lambda: "3 with a single choice" in screen_text(app.screen))
         _look(app)
         await pilot.press("f")

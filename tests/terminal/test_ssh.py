@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import fcntl
-import getpass
 import os
 import pty
 import select
-import shutil
 import signal
-import socket
 import struct
-import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from backend.disk.layout import Layout
+from tests.support.ssh_lab import Server, far_processes, needs_sshd, serving, wait_for
+from tests.support.terminal_lab import WATCH, Terminal, table
 
-SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-pytestmark = [
-    pytest.mark.terminal,
-    pytest.mark.skipif(
-        not (Path(SSHD).exists() and shutil.which("ssh") and shutil.which("ssh-keygen")),
-        reason="no OpenSSH server here; install openssh-server",
-    ),
-]
+pytestmark = [pytest.mark.terminal, needs_sshd]
 
 LOG = """AUTOTUNE mm(64x64, 64x64)
 strides: [64, 1], [64, 1]
@@ -41,60 +30,10 @@ dtypes: torch.float32, torch.float32
 """  # noqa: E501
 
 
-@dataclass(frozen=True)
-class Server:
-    port: int
-    folder: Path
-
-    def command(self, remote: str) -> list[str]:
-        """`ssh -tt` to this server, which trusts the key that was made for it."""
-        options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]
-        flags = [word for option in options for word in ("-o", option)]
-        key = ["-i", str(self.folder / "key"), "-o", "IdentitiesOnly=yes", "-F", "/dev/null"]
-        login = f"{getpass.getuser()}@127.0.0.1"
-        return ["ssh", "-tt", *flags, *key, "-p", str(self.port), login, remote]
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    folder = tmp_path / "ssh"
-    folder.mkdir(mode=0o700)
-    for name in ("host", "key"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
-        )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    (folder / "config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\n"
-        f"AuthorizedKeysFile {folder}/key.pub\nStrictModes no\nUsePAM no\n"
-        "PasswordAuthentication no\nPermitRootLogin prohibit-password\n"
-    )
-    if os.getuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
-    daemon = subprocess.Popen(
-        [SSHD, "-D", "-e", "-f", folder / "config"], stderr=(folder / "log").open("wb")
-    )
-    try:
-        wait_for(lambda: _listens(port) or daemon.poll() is not None)
-        assert daemon.poll() is None, (folder / "log").read_text()
-        yield Server(port, folder)
-    finally:
-        daemon.terminate()
-        daemon.wait(10)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_for(test: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not test():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.05)
+    with serving(tmp_path / "ssh") as running:
+        yield running
 
 
 class Login:
@@ -132,7 +71,7 @@ def watchers(cache: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if "rocm_tui" in words and str(cache) in words and "ssh" not in words[0]:
+        if "rocm_tui" in words and str(cache) in words and Path(words[0]).name != "ssh":
             found.append(process)
     return found
 
@@ -176,3 +115,29 @@ def free(layout: Layout) -> bool:
         with FileLock(lock, timeout=0):
             pass
     return True
+
+
+def test_watch_of_a_far_cache_dir(server: Server, tmp_path: Path) -> None:
+    """Side by side with a log of this machine, at 80x24; the network goes and comes back, and
+    nothing is left of it when the screen is killed."""
+    far, here = tmp_path / "far", tmp_path / "here.log"
+    far.mkdir()
+    (far / "train.log").write_text(table(16))
+    here.write_text(table(8))
+    words = [str(here), server.address(far)]
+    env = {"ROCM_TUI_SSH": server.env, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    with Terminal([*WATCH, *words], env=env) as terminal:
+        terminal.wait_for("16×64×64")
+        terminal.wait_for("8×64×64")
+        server.stop()
+        terminal.wait_for("loop: lost ")
+        (far / "train.log").write_text(table(16) + table(32))
+        terminal.wait_for("retrying in")
+        assert "16×64×64" in terminal.screen()
+        server.start()
+        terminal.wait_for("32×64×64")
+        terminal.wait_for("loop: ", gone=True)
+        screen = terminal.screen()
+        assert screen.count("16×64×64") == 1 and "3 tunings" in screen
+        os.kill(terminal.pid, signal.SIGKILL)
+        wait_for(lambda: not far_processes(far))

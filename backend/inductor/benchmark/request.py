@@ -219,7 +219,8 @@ class Question:
     ) -> None:
         self.choices: Mapping[str, ChoiceCaller] = {str(c.hash_key()): c for c in choices}
         self.device: torch.device = layout.device
-        self.columns = int(layout.size[-1]) if layout.size else 1
+        self.sizes: tuple[int, ...] = torch_choices.numbers(layout.size)
+        self.columns = self.sizes[-1] if self.sizes else 1
         self._nodes = list(input_nodes)
         self._layout = layout
         self._generators = dict(input_gen_fns or {})
@@ -274,12 +275,6 @@ class Question:
         plans = [plan_of(meta) for meta in request.input_tensor_meta]
         inputs = _holding(plans, self.choices[hash].arranged(self.given))
         return {hash: (*inputs, operands[hash][-1])}
-
-    def plain(self, hash: str) -> bool:
-        """Whether a choice computes the op alone, as far as is known."""
-        request = self.own(hash)
-        reference = None if request is None else request.reference
-        return getattr(reference, "activation", "none") == "none"
 
     def run_function(self, hash: str, operands: Operands) -> Run:
         """See `torch.choices`."""

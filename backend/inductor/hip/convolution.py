@@ -21,7 +21,7 @@ from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
 from backend.model import convolution
-from backend.model.convolution import Options
+from backend.model.convolution import Options, numbers
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.problem import Activation
 from backend.templates.rendering import render_conv, render_direct
@@ -40,7 +40,7 @@ def keywords(given: Options) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _without_library() -> Iterator[None]:
+def without_library() -> Iterator[None]:
     """cuDNN takes TF32 for float32 factors; torch's own convolution computes what it is given."""
     enabled = torch.backends.cudnn.enabled
     torch.backends.cudnn.enabled = False
@@ -86,7 +86,7 @@ class ConvReference:
         x, weight, *bias = inputs[0][images], *(tensor[filters] for tensor in inputs[1:])
         x, weight, *bias = (tensor.to(wide) for tensor in (x, weight, *bias))
         options = keywords(self.given)
-        with _without_library():
+        with without_library():
             values = torch.convolution(x, weight, bias[0] if bias else None, **options)
             ones = torch.ones_like(weight)
             seen = torch.convolution(x.square(), ones, None, **options).sqrt()
@@ -135,7 +135,7 @@ class ROCmConvTemplate(HipTemplate):
 
     def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
         x, weight, *bias = inputs
-        given = dict(self.given)
+        given = numbers(self.given)
         lists = {name: given[name] for name in ("stride", "padding", "dilation", "output_padding")}
         stride, padding, dilation, output = ((name, len(n)) for name, n in lists.items())
         name = f"aoti_torch_{device}_convolution"

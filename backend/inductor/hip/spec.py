@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from backend.disk.layout import cache_dir
+from backend.disk.layout import code_root
 from backend.inductor.benchmark.request import not_compiled, raise_known_failure
 from backend.inductor.hip.runtime import Kernel, load_kernel
 from backend.model.origin import kernel_hash
@@ -44,6 +44,12 @@ class KernelSpec:
         except ToolchainError as error:
             raise not_compiled(self, error) from error
 
+    def compiled(self) -> bool:
+        """Compile it and load nothing; whether the cache had it. Raises ToolchainErrors."""
+        target, root = parse_target(self.target), code_root()
+        options = self.options
+        return code_cache.compile(self.source, target, options, cache_root=root).from_cache
+
     @property
     def hash_key(self) -> str:
         """The same wherever the same source is compiled for the same target."""
@@ -60,7 +66,7 @@ def how(options: Options) -> dict[str, Any]:
 def toolchain_for(source: str, target: str, options: Options = Options()) -> str:  # noqa: B008
     """What the library of `source` is made by. Raises UncompiledError where there is no compiler
     and no library."""
-    made = code_cache.toolchain(source, parse_target(target), options, cache_root=cache_dir())
+    made = code_cache.toolchain(source, parse_target(target), options, cache_root=code_root())
     if made is None:
         raise UncompiledError(f"no compiler for {target}, and this kernel was not compiled before")
     return made

@@ -29,6 +29,8 @@ _active: bool | None = None
 
 UNRECORDED = "the hooks of compiled graphs are off"
 UNTOLD = "what the process does is not recorded"
+UNKEPT = "tunings of @triton.autotune are not recorded"
+UNTUNED = "the hooks of pointwise, reduction and other Triton kernels are off"
 
 
 def autoload() -> None:
@@ -38,6 +40,7 @@ def autoload() -> None:
     try:
         if kernels.FOLDER in os.environ:
             when_imported(kernels.AUTOTUNER, shielded(kernels.UNTOLD, _watch_kernels))
+            when_imported(versions.AUTOTUNER, shielded(kernels.UNTOLD, _watch_launches))
             if not environment.run_info().get("run"):  # it is looked at, and recorded by nobody
                 return
         activate(templates=environment.wanted())
@@ -55,7 +58,7 @@ def activate(templates: bool = False) -> bool:
     active = _activate()
     if active and templates:
         environment.separate_graphs()
-        when_imported(versions.SELECTOR, _install_templates)
+        when_imported(versions.SELECTOR, lambda: _when_whole(_install_templates))
     return active
 
 
@@ -65,6 +68,8 @@ def _activate() -> bool:
         return _active
     import torch  # heavy: whoever calls `activate` may not have it yet
 
+    if _active is not None:  # torch has called us meanwhile
+        return _active
     version = str(torch.__version__)
     _active = versions.known(version)
     if _active:
@@ -75,7 +80,9 @@ def _activate() -> bool:
             lambda: versions.watch_fresh_caches(environment.home),
         )
         when_imported(versions.UTILS, watch)
-        when_imported(versions.SELECTOR, _install)
+        when_imported(versions.SELECTOR, lambda: _when_whole(_install))
+        when_imported(versions.AUTOTUNER, shielded(UNTUNED, _install_kernels))
+        when_imported(kernels.AUTOTUNER, shielded(UNKEPT, _record_triton))
         if environment.shares_wanted():
             when_imported(versions.COMPILER, shielded(UNRECORDED, _install_graphs))
     else:
@@ -87,13 +94,20 @@ def _activate() -> bool:
 
 
 def _watch_kernels() -> None:
-    kernels.install(sys.modules[kernels.AUTOTUNER], Path(os.environ[kernels.FOLDER]))
+    teller = kernels.teller(Path(os.environ[kernels.FOLDER]))
+    kernels.install(sys.modules[kernels.AUTOTUNER], teller)
+
+
+def _watch_launches() -> None:
+    from backend.inductor.hooks import launched  # its keys load more than a program needs
+
+    launched.install(Path(os.environ[kernels.FOLDER]))
 
 
 def _tell_activity() -> None:
     """The log begins now where the process is the program of a run itself, or a rank; the log of
     another process begins with what it compiles."""
-    if "compile_worker" in "".join(sys.argv[:1]):
+    if environment.is_compile_worker():
         return
     if environment.is_program():
         from backend.inductor.hooks import activity  # heavy: what logs are made of
@@ -106,6 +120,17 @@ def _watch_compiles() -> None:
     from backend.inductor.hooks import activity  # heavy, see above
 
     activity.watch_compiles()
+
+
+def _when_whole(action: Callable[[], None]) -> None:
+    """Call `action`, which imports the rest of Inductor, when that can be imported: a program that
+    imports the module of graphs first gets the selector's from its midst, and can compile nothing
+    before it has the compiler's too."""
+    graph = sys.modules.get(versions.GRAPH)
+    if graph is not None and _initializing(graph) and versions.COMPILER not in sys.modules:
+        when_imported(versions.COMPILER, action)
+    else:
+        action()
 
 
 def _install() -> None:
@@ -136,6 +161,22 @@ def _install_graphs() -> None:
         graphs.install(recording.recorder())
 
 
+def _install_kernels() -> None:
+    """Kernels of Triton that Inductor launches are recorded, and pinned, as soon as their tuner is
+    there; in processes that only compile, too."""
+    if _active:
+        from backend.inductor.hooks import inductor_kernels, recording  # heavy: what logs are of
+
+        inductor_kernels.install(recording.recorder())
+
+
+def _record_triton() -> None:
+    if _active and not environment.is_compile_worker():
+        from backend.inductor.hooks import recording, triton_kernels  # heavy, see above
+
+        triton_kernels.install(sys.modules[kernels.AUTOTUNER], recording.recorder())
+
+
 def _install_templates() -> None:
     """Our selector gives way to the one that offers our kernels too."""
     if not _active:
@@ -150,7 +191,7 @@ def _install_templates() -> None:
 
 def _unhooked(reason: str) -> None:
     """Say it, and leave a session that says it. Inductor's own compile workers keep quiet."""
-    if "compile_worker" in "".join(sys.argv[:1]):
+    if environment.is_compile_worker():
         return
     from backend.inductor.hooks.recording import record_unhooked  # heavy: what logs are made of
 

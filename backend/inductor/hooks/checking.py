@@ -1,8 +1,9 @@
 """Inductor's selector where choices are benchmarked: ours are compiled side by side, results are
 compared where that is wanted, and what failed is remembered.
 
-`ROCM_TUI_CHECK=1`: every choice's output is compared with ATen's before it may win. Choices of our
-templates are checked in any case, where they are benchmarked.
+`ROCM_TUI_CHECK=1`: every choice's output is checked before it may win, by what rounding explains
+(`truth.rounding`), where that is not known beside ATen's. Choices of our templates are checked in
+any case, where they are benchmarked.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,17 +24,21 @@ from backend.inductor.benchmark.errors import (
     WrongResult,
     is_own_fault,
 )
-from backend.inductor.benchmark.reference import epsilon_of
 from backend.inductor.benchmark.tensors import unread_results
 from backend.inductor.guard import Entrance, Stock, quietly
 from backend.inductor.hip.caller import ROCmTemplateCaller
 from backend.inductor.hooks import unkept
 from backend.inductor.hooks.environment import check_wanted
+from backend.inductor.hooks.tuning_watch import tuning_of_any
 from backend.inductor.torch import own_choices
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
+from backend.inductor.truth.check import Check, check_of
+from backend.inductor.truth.choices import asked_of
+from backend.inductor.truth.wrong import Asked
 
 _here = threading.local()
+"""`failures`, and `check`: the tensors of the tuning and how results in them are checked."""
 
 
 def failures() -> list[tuple[str, str]]:
@@ -52,10 +57,11 @@ class CheckingSelector(torch_api.LazySelector):
     def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = stock(choices, *args, **kwargs)
         aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
-        if check_wanted() and aten is not None and tensors.expected is None:
+        if check_wanted() and aten is not None:
             inputs, output = tensors.get_benchmark_tensors(True).unpack()
             aten.benchmark(*inputs, out=output)
-            tensors.expected = output.clone()
+            asked = asked_in(choices, output.shape)
+            _here.check = tensors, check_of(asked, inputs, output.clone())
         return tensors
 
     @staticmethod
@@ -63,8 +69,9 @@ class CheckingSelector(torch_api.LazySelector):
         try:
             with contextlib.nullcontext() if torch_api.verifies() else unread_results():
                 milliseconds = stock(choice, autotune_args)
-            if autotune_args.expected is not None and not is_ours(choice):
-                compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
+            tensors, check = getattr(_here, "check", (None, None))
+            if check is not None and tensors is autotune_args and not is_ours(choice):
+                checked(check, tensors.extern.output_tensor, choice)
         except RuntimeError as error:
             failures().append((str(choice.name), torch_api.describe(error)))
             if is_ours(choice) and not is_own_fault(error):
@@ -86,6 +93,7 @@ class CheckingSelector(torch_api.LazySelector):
         try:
             return super().benchmark_in_current_process(choices, *args, **kwargs)
         finally:
+            _here.__dict__.pop("check", None)
             with quietly("the tensors of a tuning are kept for some seconds"):
                 process.forget()
 
@@ -126,14 +134,17 @@ def is_ours(choice: ChoiceCaller) -> bool:
     return isinstance(getattr(choice, "_wrapped", choice), ROCmTemplateCaller)
 
 
-def compare(output: torch.Tensor, expected: torch.Tensor, choice: ChoiceCaller) -> None:
-    """Raises ErrorFromChoice. Both are rounded sums, in orders of their own."""
-    wide = torch.float32 if output.is_cuda else torch.float64
-    error = (output.to(wide) - expected.to(wide)).abs()
-    worst = float(error.max()) if error.numel() else 0.0
-    scale = float(expected.to(wide).abs().max()) if error.numel() else 0.0
-    exact = not output.dtype.is_floating_point
-    allowed = 0.0 if exact else 8 * epsilon_of(output.dtype) * scale + 1e-4 * scale
-    if not worst <= allowed:  # a NaN is not
-        cause = WrongResult(f"wrong result: max error {worst:.3g}, where {allowed:.3g} is allowed")
-        raise ErrorFromChoice(cause, choice, f"{tuple(output.shape)} {output.dtype}")
+def asked_in(choices: Sequence[ChoiceCaller], sizes: Sequence[int]) -> Asked | None:
+    """What these choices are asked for, if the tuning is recorded."""
+    tuning = tuning_of_any(choices)
+    if tuning is None:
+        return None
+    return asked_of(tuning.key.op, tuning.key.precision, choices, sizes, tuning.given)
+
+
+def checked(check: Check, output: torch.Tensor, choice: ChoiceCaller) -> None:
+    """Raises ErrorFromChoice."""
+    try:
+        check.check(output, choice)
+    except WrongResult as cause:
+        raise ErrorFromChoice(cause, choice, f"{tuple(output.shape)} {output.dtype}") from cause

@@ -31,6 +31,9 @@ SHARES = "ROCM_TUI_SHARES"
 CAPTURE = "ROCM_TUI_CAPTURE"
 """The variable: `1` keeps the text of each graph, for trials."""
 
+MEASURE = "ROCM_TUI_MEASURE_KERNELS"
+"""The variable: seconds for which each Triton kernel is measured again once it was tuned."""
+
 _BACKEND = Path(__file__).parents[2]
 
 
@@ -53,6 +56,11 @@ def is_program(env: Mapping[str, str] = os.environ) -> bool:
         return False
     info = run_info(env)
     return bool(info) and (info.get("pid") == str(os.getppid()) or rank(env) is not None)
+
+
+def is_compile_worker() -> bool:
+    """Whether this process only compiles for another one, by Inductor's own doing."""
+    return "compile_worker" in "".join(sys.argv[:1])
 
 
 def rank(env: Mapping[str, str] = os.environ) -> int | None:
@@ -80,6 +88,14 @@ def shares_wanted(env: Mapping[str, str] = os.environ) -> bool:
 
 def capture_wanted(env: Mapping[str, str] = os.environ) -> bool:
     return env.get(CAPTURE, "") not in ("", "0")
+
+
+def measure_seconds(env: Mapping[str, str] = os.environ) -> float:
+    """0: kernels are tuned, and that is all."""
+    try:
+        return max(0.0, min(float(env.get(MEASURE) or 0), 3600.0))
+    except ValueError:
+        return 0.0
 
 
 def separate_graphs() -> None:

@@ -25,7 +25,7 @@ from backend.inductor.hooks import captures, compiling, graph_tunings
 from backend.inductor.hooks.calls import SKIPPED, SKIPPED_CUDAGRAPHS, Calls
 from backend.inductor.hooks.environment import capture_wanted, home
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.torch import compiled, tuning
+from backend.inductor.torch import compiled, modes, tuning
 from backend.inductor.torch.compiled import CompiledGraph, GraphFacts
 from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph, GraphTimes, TuningUse
@@ -179,7 +179,7 @@ class GraphWatch:
             host=kind == "cpu",
             skipped=SKIPPED_CUDAGRAPHS if facts.cudagraphs else SKIPPED,
             graphs=lambda: len(self._entries),
-            idle=lambda: not compiled.modes_active(),
+            idle=lambda: not modes.modes_active(),
             after=self._sampled,
         )
 

@@ -46,6 +46,14 @@ class Recorder:
             self._count += 1
             return self._count
 
+    def next_of_triton(self) -> int:
+        """The same for a tuning without Inductor, which is not loaded to describe the device."""
+        with self._lock:
+            if self._writer is None:
+                self._open(_session())
+            self._count += 1
+            return self._count
+
     def next_graph(self) -> int:
         """The same for a graph."""
         with self._lock:
@@ -56,6 +64,11 @@ class Recorder:
     def before_end(self, action: Callable[[], None]) -> None:
         """Call `action` before the session ends."""
         self._last_words.append(action)
+
+    @property
+    def session(self) -> Session | None:
+        """What is told of this process; None before anything is."""
+        return self._writer.session if self._writer is not None else None
 
     def busy(self) -> bool:
         """Whether something is being written just now."""

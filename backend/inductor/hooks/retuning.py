@@ -11,10 +11,9 @@ cache file raised.
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,12 +21,12 @@ from types import MappingProxyType
 from typing import Any
 
 from backend.cache.journal import Tuned, written
-from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import say_once, shielded
+from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.selector import PinLookup, Selector
+from backend.inductor.hooks.selector import Selector
 from backend.inductor.hooks.templates import TemplateSelector
 from backend.inductor.hooks.tuning_watch import note_failure
 from backend.inductor.torch import tuning as torch_api
@@ -35,53 +34,7 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.origin import kind_of
 from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
-from backend.pins.file import Record, read_pin_file
-from backend.pins.held import HeldCache, default_who
-from backend.pins.store import PinStore
-
-
-def learn(layout: Layout, system_hash: str, tuned: Tuned) -> None:
-    """Store the times of `tuned` as the measured ones of its pin.
-
-    Without a pin nothing happens. Raises CacheUnreadable, UnsafePath and NotWritable.
-    """
-    if not layout.pins.exists():
-        return
-    safe.check_file(layout.root, layout.pins)
-    with safe.locked(layout.root, layout.pins):
-        file = read_pin_file(layout.pins)
-        pin = next((r for r in file.pins if _is_of(r, system_hash, tuned)), None)
-        if pin is None:
-            return
-        texts = {name: json.dumps(ms) for name, ms in tuned.timings.items()}
-        known = pin.tokens.get(tuned.precision, {})
-        pin = replace(pin, tokens={**pin.tokens, tuned.precision: {**known, **texts}})
-        file.put(pin)
-        file.note("retune", pin, default_who(), time.time())
-        file.save()
-
-
-def hold_again(layout: Layout, system_hash: str, tuned: Tuned) -> PinState | None:
-    """Hold back what the cache file has now beside the pinned choice; the state of the pin.
-
-    None if it is not pinned. Raises CacheUnreadable, UnsafePath and NotWritable.
-    """
-    if not layout.pins.exists():
-        return None
-    with safe.locked(layout.root, layout.pins):
-        file = read_pin_file(layout.pins)
-        if not any(_is_of(record, system_hash, tuned) for record in file.pins):
-            return None
-        HeldCache(layout).agree(file, system_hash, count_drifts=False)
-    for status in PinStore(layout).reconcile():
-        pin = status.pin
-        if (pin.system_hash, pin.op, pin.inputs) == (system_hash, tuned.op, tuned.inputs):
-            return status.state
-    return None
-
-
-def _is_of(record: Record, system_hash: str, tuned: Tuned) -> bool:
-    return record.identity == (system_hash, tuned.op, tuned.inputs)
+from backend.pins.retuned import hold_again, learn
 
 
 class Budget:
@@ -130,10 +83,21 @@ class Budget:
 
 class Visits:
     """What is done around the timing of each choice. Those that are `broken`, by hash, are not
-    timed: they have failed, for that reason."""
+    timed: they have failed, for that reason. `only` these are tuned, `without` all but these."""
 
-    def __init__(self, broken: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        broken: Mapping[str, str] = MappingProxyType({}),
+        only: Collection[str] | None = None,
+        without: Collection[str] | None = None,
+    ) -> None:
         self.broken = broken
+        self._only = None if only is None else frozenset(only)
+        self._without = frozenset(without or ())
+
+    def wants(self, hash: str) -> bool:
+        """Whether this choice is tuned at all."""
+        return hash not in self._without and (self._only is None or hash in self._only)
 
     def of(self, hash: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -182,9 +146,14 @@ class NoPins(PinLookup):
 
 
 class Budgeted(torch_api.LazySelector):
-    """The stock selector, which leaves choices out when the budget of its `task` is spent."""
+    """The stock selector, which leaves out choices that its `task` does not want, and those for
+    which the budget is spent."""
 
     task: Task
+
+    def __call__(self, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        wanted = [choice for choice in choices if self.task.visits.wants(choice.hash_key())]
+        return super().__call__(name, wanted, *args, **kwargs)
 
     def make_precompile_fn(self, choices: Any, *args: Any, **kwargs: Any) -> Any:
         budget = self.task.budget
@@ -233,6 +202,7 @@ class _Again(Selector):
     """Tunes what the `task` wants, even where the cache has it; leaves everything else untuned."""
 
     task: Task
+    _choices: tuple[ChoiceCaller, ...] = ()
 
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
@@ -241,12 +211,13 @@ class _Again(Selector):
         key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
         if task.key is not None or not task.wanted(key):
             task.asked.append(key)
-            return _untuned(self, name, choices, input_nodes, layout)
+            return untuned(self, name, choices, input_nodes, layout)
         task.key = key
         if task.same_mode and _in_another_mode(choices, self._known(key)):
             task.other_mode = True
-            return _untuned(self, name, choices, input_nodes, layout)
+            return untuned(self, name, choices, input_nodes, layout)
         task.offered = len(choices)
+        self._choices = tuple(choices)
         task.budget.start()
         return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
 
@@ -269,6 +240,9 @@ class _Again(Selector):
             for name, ms in {**skipped, **tuned.timings}.items()
             if name not in skipped or name not in known
         }
+        ahead = {each.hash_key() for each in self._choices if torch_api.failed_ahead(each)}
+        ahead = set(filter(self.task.visits.wants, ahead))
+        timings |= dict.fromkeys(ahead - skipped.keys(), math.inf)
         tuned = replace(tuned, timings=timings)
         learn(layout, cache.path.name, tuned)
         try:
@@ -318,7 +292,7 @@ def _root(selector: _Again) -> Path:
     return Path(selector.get_local_cache_path()).parent.parent
 
 
-def _untuned(
+def untuned(
     selector: Any, name: str, choices: Sequence[ChoiceCaller], input_nodes: Any, layout: Any
 ) -> Any:
     """Take the first choice, which is ATen's where there is one. Nothing is recorded of it."""

@@ -12,6 +12,7 @@ left to whatever version of torch runs.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -21,11 +22,10 @@ from typing import Any
 
 from backend.cache.journal import written
 from backend.cache.lookup import TunedCache
-from backend.disk.layout import Layout
-from backend.errors import StoreError, UnsafePath
+from backend.errors import UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once, shielded, when_aside
-from backend.inductor.hooks import compiling, tuning_watch, unkept
-from backend.inductor.hooks.environment import home
+from backend.inductor.hooks import agreement, compiling, tuning_watch, unkept
+from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder, recorder
 from backend.inductor.hooks.tuning_watch import (
     UNRECORDED,
@@ -34,13 +34,12 @@ from backend.inductor.hooks.tuning_watch import (
     note_time,
     tuning_of_any,
 )
+from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import tuning as torch_api
-from backend.inductor.torch.tuning import ChoiceCaller
-from backend.model.pin import Pin
+from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.problem import TuningKey
 from backend.model.tuning import Selection
 from backend.pins.held import pinned_choices
-from backend.pins.store import PinStore
 
 _current: TunedCache | None = None
 
@@ -181,17 +180,21 @@ class Selector(TunedLookup, torch_api.LazySelector):
         for function in self.preprocessing_fns:
             choices = stock.theirs(function, choices)
         tuning: TuningWatch | None = None
+        turn: agreement.Turn | None = None
         why: Selection | None = None
         if torch_api.wants_tuning() or len(choices) > 1:
             key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
             offered, why = self._offer(key, choices)
             with quietly(UNRECORDED):
                 n = self._recorder.next_number()
-                tuning = tuning_watch.started(n, key, choices, self._recorder.write)
-            choices = offered
+                given = torch_choices.options_of(name, choices, input_nodes)
+                tuning = tuning_watch.started(n, key, choices, given, self._recorder.write)
+            with quietly(agreement.UNAGREED):
+                turn = self._turn(tuning, offered, why, layout, kwargs)
+            choices = offered if turn is None else turn.choices
         self._preprocessed.done = True
         try:
-            with compiling.selecting(tuning):
+            with compiling.selecting(tuning), turn or contextlib.nullcontext():
                 result = stock(name, choices, input_nodes, layout, *args, **kwargs)
         except BaseException as error:
             with quietly(UNRECORDED):
@@ -202,8 +205,28 @@ class Selector(TunedLookup, torch_api.LazySelector):
             self._preprocessed.done = False
         with quietly(UNRECORDED):
             if tuning is not None:
-                _close(tuning, result, choices, why)
+                _close(tuning, result, choices, why if turn is None else turn.told() or why)
         return result
+
+    def _turn(
+        self,
+        tuning: TuningWatch | None,
+        offered: Sequence[ChoiceCaller],
+        why: Selection | None,
+        layout: Any,
+        options: dict[str, Any],
+    ) -> agreement.Turn | None:
+        """The turn among the ranks of a job, if this is a question for them."""
+        ranks = agreement.agreement()
+        if ranks is None or tuning is None or why in ("only", "deterministic"):
+            return None
+        if not torch_api.wants_tuning() or torch_api.tunes_with_all_ranks(options):
+            return None
+        turn = ranks.turn(tuning, offered, offered[0] if why == "pin" else None, layout)
+        if turn is not None and turn.together and "return_multi_template" in options:
+            # Fusions that are timed later would be timed, and decided, by each rank alone.
+            options["return_multi_template"] = False
+        return turn
 
     def _offer(
         self, key: TuningKey, choices: Sequence[ChoiceCaller]
@@ -241,6 +264,15 @@ class Selector(TunedLookup, torch_api.LazySelector):
             return precompile  # nothing to compile: cached, or torch leaves this phase out
         return _Precompile(precompile, tuning)
 
+    prescreen_choices = Entrance("_prescreened")
+
+    @staticmethod
+    def _prescreened(stock: Stock, *args: Any, **kwargs: Any) -> Any:
+        candidates = stock(*args, **kwargs)
+        if candidates:
+            agreement.screening()
+        return candidates
+
     lookup = Entrance("_lookup")
 
     def _lookup(
@@ -263,6 +295,16 @@ class Selector(TunedLookup, torch_api.LazySelector):
         timings = stock(choices, op, inputs, measured, **kwargs)
         with quietly(UNRECORDED):
             tuning.looked_up(timings)
+        return self._settled(tuning, timings)
+
+    @staticmethod
+    def _settled(tuning: TuningWatch, timings: Timings) -> Timings:
+        """What other ranks of the job let the choice be."""
+        with quietly(agreement.UNAGREED):
+            settled = agreement.settled(tuning, timings)
+            if settled is not timings:
+                tuning.looked_up(settled)
+            return settled
         return timings
 
     benchmark_choice = Entrance("_benchmarked")
@@ -319,54 +361,3 @@ def _close(
     ):
         return
     tuning.selected(choice, why)
-
-
-_Stamp = tuple[int, int, int]
-
-
-class PinLookup:
-    """The pins of the cache dir that is in force, and of the person's own where that one is
-    temporary; none where their file cannot be read."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._read: dict[Path, tuple[_Stamp, tuple[Pin, ...]]] = {}
-
-    def find(self, key: TuningKey, system_hash: str) -> Pin | None:
-        """The pin of `key` on this system. A pin holds for each precision that its tuning had."""
-        for pin in self._current():
-            if (pin.op, pin.inputs, pin.system_hash) == (key.op, key.inputs, system_hash) and (
-                key.precision == pin.precision or key.precision in pin.timings
-            ):
-                return pin
-        return None
-
-    def _current(self) -> Sequence[Pin]:
-        with self._lock:
-            return [pin for place in home.places() for pin in self._of(Layout(place))]
-
-    def _of(self, layout: Layout) -> tuple[Pin, ...]:
-        stamp = _stamp(layout.pins)
-        if stamp is None:
-            return ()
-        before, pins = self._read.get(layout.pins, (None, ()))
-        if stamp != before:
-            pins = _read(layout)
-            self._read[layout.pins] = stamp, pins
-        return pins
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _read(layout: Layout) -> tuple[Pin, ...]:
-    try:
-        return tuple(PinStore(layout).pins())
-    except StoreError as error:
-        say_once(f"pins are not honoured: {error}")
-        return ()

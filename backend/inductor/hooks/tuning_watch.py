@@ -16,10 +16,10 @@ from typing import Any
 
 from backend.inductor.guard import quietly
 from backend.inductor.torch import choices as torch_choices
+from backend.inductor.torch import flex as torch_flex
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
-from backend.model.convolution import text_of
 from backend.model.events import (
     BenchmarkStarted,
     ChoiceCompiled,
@@ -28,9 +28,13 @@ from backend.model.events import (
     ChoiceTimed,
     Event,
     Phase,
+    RankAwaited,
+    RanksAsked,
     TuningFailed,
     TuningStarted,
 )
+from backend.model.ops import is_flex
+from backend.model.options import Options, text_of
 from backend.model.problem import TuningKey, parse_inputs_key
 from backend.model.tuning import Selection
 
@@ -67,9 +71,13 @@ def note_failure(choice: ChoiceCaller, phase: Phase, error: BaseException | str)
 
 
 def started(
-    n: int, key: TuningKey, choices: Sequence[ChoiceCaller], write: Callable[[Event], None]
+    n: int,
+    key: TuningKey,
+    choices: Sequence[ChoiceCaller],
+    given: Options,
+    write: Callable[[Event], None],
 ) -> TuningWatch:
-    """Write that a tuning begins, and follow it."""
+    """Write that the tuning of an op with the options `given` begins, and follow it."""
     specs = parse_inputs_key(key.inputs).specs
     write(
         TuningStarted(
@@ -83,10 +91,10 @@ def started(
             dtypes=tuple(spec.dtype for spec in specs),
             device=specs[0].device if specs else "",
             choices=tuple(choice_record(choice) for choice in choices),
-            options=text_of(torch_choices.convolution_options(key.op, choices)),
+            options=torch_flex.call_text() if is_flex(key.op) else text_of(given),
         )
     )
-    tuning = TuningWatch(n, key, write)
+    tuning = TuningWatch(n, key, write, given)
     for choice in choices:
         _tunings[choice] = tuning
     return tuning
@@ -103,13 +111,18 @@ def choice_record(choice: ChoiceCaller) -> Choice:
 class TuningWatch:
     """Turns what is heard of one tuning into events, each choice's end once.
 
-    `hash` is the choice that was selected, as soon as that is known.
+    `given` is what the op was given beside its inputs; `hash` the choice that was selected, as soon
+    as that is known. `at_work` is called when a choice has been compiled or timed.
     """
 
-    def __init__(self, n: int, key: TuningKey, write: Callable[[Event], None]) -> None:
+    def __init__(
+        self, n: int, key: TuningKey, write: Callable[[Event], None], given: Options = ()
+    ) -> None:
+        self.given = given
         self.n = n
         self.key = key
         self.hash: str | None = None
+        self.at_work: Callable[[], None] = lambda: None
         self._write = write
         self._lock = threading.Lock()
         self._compiled: set[str] = set()
@@ -149,6 +162,7 @@ class TuningWatch:
                 return
             self._compiled.add(name)
         self._write(ChoiceCompiled(self.n, name, seconds))
+        self.at_work()
 
     # Timing
 
@@ -190,7 +204,18 @@ class TuningWatch:
             if name in self._ended:
                 return False
             self._ended.add(name)
-            return True
+        self.at_work()
+        return True
+
+    # Among the ranks of a job
+
+    def awaits(self, rank: int | None) -> None:
+        """The choice of this rank is waited for from now on; None: of none."""
+        self._write(RankAwaited(self.n, time.time(), rank))
+
+    def asked(self, answer: RanksAsked) -> None:
+        """What there was between this rank and the others of its job."""
+        self._write(answer)
 
     # The end
 

@@ -19,14 +19,16 @@ from torch._guards import TracingContext
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor import config
 
+from backend.inductor.torch.indices import bounds, ends
 from backend.inductor.torch.settings import program_settings
 from backend.inductor.torch.tuning import precision, threads
 from backend.model.graph import GraphKind
 from backend.wire.captured import FINALE, MODES, PRELUDE, Head, head_line
+from backend.wire.flex import FUNCTIONS
 
 NAMESPACES = frozenset(
     "aten prims inductor inductor_prims quantized_decomposed quantized onednn mkldnn mkl rngprims"
-    "".split()
+    " flex_lib".split()
 )
 """Ops that every torch has; others are those of a library, or call further graphs."""
 
@@ -86,6 +88,44 @@ def graph_text(
     )
 
 
+def flex_op(target: Any) -> str:
+    """The name of an op of flex attention, which has functions; empty for any other target."""
+    name = getattr(target, "__name__", "")
+    known = name in FUNCTIONS and getattr(torch.ops.higher_order, name) is target
+    return str(name) if known else ""
+
+
+def functions_of(call: Any) -> list[str]:
+    """The names of its functions in the graph, in their order."""
+    module = call.graph.owning_module
+    return [
+        str(node.target)
+        for node in call.all_input_nodes
+        if node.op == "get_attr" and isinstance(getattr(module, node.target), torch.nn.Module)
+    ]
+
+
+_TYPE = re.compile(r"\) -> \w+:$", re.MULTILINE)
+"""Of the result, as some graphs name it."""
+
+
+def function_text(gm: Any) -> str:
+    """A function of numbers, as Inductor lowers it: its constants, then `forward`. Raises
+    NotCapturable."""
+    return "\n".join([*_parts(gm), ""])
+
+
+def _parts(gm: Any) -> list[str]:
+    """Its constants, a line each, and `forward`. Raises NotCapturable."""
+    nodes = list(gm.graph.nodes)
+    for node in nodes:
+        _check(node)
+        if flex_op(node.target):
+            raise NotCapturable("it has a function within a function")
+    code = _TYPE.sub("):", str(gm.code).strip(), count=1)
+    return [*_attributes(gm, nodes), code]
+
+
 def around_freezing(note: Callable[[Any, Sequence[Any]], None], forget: Callable[[], None]) -> None:
     """Call `note` with each graph that is about to be frozen and its inputs, and `forget` after it
     was. What is compiled in between has constants that no text says: weights in oneDNN's order."""
@@ -125,6 +165,8 @@ def _check(node: Any) -> None:
             raise NotCapturable(f"a part of another module is used: {node.target}")
         return
     target = node.target
+    if node.op == "call_function" and flex_op(target):
+        return
     if node.op == "call_function" and isinstance(target, torch._ops.OpOverload):
         if target.namespace in NAMESPACES:
             return
@@ -162,7 +204,8 @@ def _head(
         threads=threads(),
         symbols=dict(sorted(symbols.items())),
         origins=dict(_origins(nodes)),
-        bounds=dict(_bounds(nodes, inputs)),
+        bounds=dict(bounds(nodes, inputs)),
+        ends=dict(ends(nodes)),
     )
 
 
@@ -183,64 +226,6 @@ def _origins(nodes: Sequence[Any]) -> Iterator[tuple[str, str]]:
         origin = node.meta.get("original_aten")
         if isinstance(origin, torch._ops.OpOverload) and origin.namespace in NAMESPACES:
             yield node.name, str(origin)
-
-
-# Indices: below what they must stay, so that drawn ones read what is there
-
-
-_THROUGH = re.compile(
-    r"aten\.(view|_unsafe_view|reshape|unsqueeze|squeeze|expand|permute|slice|select|clone|alias"
-    r"|t|transpose|repeat|_to_copy)\.|prims\.convert_element_type\."
-)
-"""What hands the numbers of its first input on."""
-
-
-def _bounds(nodes: Sequence[Any], inputs: Sequence[Any]) -> Iterator[tuple[str, int]]:
-    """Of inputs that are indices and nothing else, the size of what they index."""
-    placeholders = [node for node in nodes if node.op == "placeholder"]
-    for node, value in zip(placeholders, inputs, strict=True):
-        if not isinstance(value, torch.Tensor):
-            continue
-        if value.dtype in (torch.int32, torch.int64):
-            bound = _bound(node, 0)
-            if bound is not None and bound > 1:
-                yield node.name, bound
-        elif any("offsets_to_ind" in str(user.target) for user in node.users):
-            yield node.name, 1  # places in a window, as a pooling has kept them
-
-
-def _bound(node: Any, depth: int) -> int | None:
-    """None where it is used for something else too."""
-    bounds: list[int] = []
-    for user in node.users:
-        bound = _bound_by(user, node, depth)
-        if bound is None:
-            return None
-        bounds.append(bound)
-    return min(bounds, default=None)
-
-
-def _bound_by(user: Any, node: Any, depth: int) -> int | None:
-    name = str(user.target)
-    if name == "aten.embedding.default" and user.args[1] is node:
-        return _size(user.args[0], 0)
-    if name.startswith(("aten.index.", "aten._unsafe_index.")) and user.args[0] is not node:
-        places = [at for at, index in enumerate(user.args[1]) if index is node]
-        sizes = [_size(user.args[0], at) for at in places]
-        return None if None in sizes else min(size for size in sizes if size is not None)
-    if name in ("aten.gather.default", "aten.index_select.default") and user.args[2] is node:
-        return _size(user.args[0], user.args[1])
-    if depth < 8 and _THROUGH.match(name) and user.args[0] is node:
-        return _bound(user, depth + 1)
-    if user.op == "output":  # saved for the backward graph
-        return 1 << 62
-    return None
-
-
-def _size(node: Any, dim: int) -> int | None:
-    value = node.meta.get("val")
-    size = value.shape[dim] if isinstance(value, torch.Tensor) and value.dim() else None
-    return size if type(size) is int else None
 
 
 # Inputs: how PyTorch's reader is told to make them
@@ -332,9 +317,23 @@ def _attributes(gm: Any, nodes: Sequence[Any]) -> Iterator[str]:
     used = dict.fromkeys(str(node.target) for node in nodes if node.op == "get_attr")
     for name in used:
         value = getattr(gm, name)
+        if isinstance(value, torch.fx.GraphModule) and name.isidentifier():
+            yield from _function(name, value)
+            continue
         if not isinstance(value, torch.Tensor):
             raise NotCapturable(f"its constant {name} is a {type(value).__name__}")
         yield f"self.register_buffer({name!r}, {_constant(name, value)})"
+
+
+def _function(name: str, module: torch.fx.GraphModule) -> Iterator[str]:
+    """As a class of its own."""
+    *constants, code = _parts(module)
+    yield f"class {name}(torch.nn.Module):"
+    yield "    def __init__(self) -> None:"
+    for line in ("super().__init__()", *constants):
+        yield f"        {line}"
+    yield from _indented(code, "    ").splitlines()
+    yield f"self.{name} = {name}()"
 
 
 def _constant(name: str, value: Any) -> str:

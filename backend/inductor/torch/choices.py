@@ -9,16 +9,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._inductor import config as _config
 from torch._inductor import select_algorithm as _select
 from torch._inductor.virtualized import V
 
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller, StockSelector, is_extern
-from backend.model.convolution import NAMES, TENSORS, Options, of_values
+from backend.model.convolution import NAMES, OPS, RESULTS, TENSORS
+from backend.model.convolution import of_values as of_convolution
+from backend.model.options import FROZEN, TMA, TOLD, Options, of_values, options
+from backend.templates.triton.module_file import interpreter_on
 
 Run = Callable[[], object]
 """Starts a choice once."""
@@ -40,20 +45,88 @@ def description(choice: ChoiceCaller) -> str:
     return ", ".join(f"{name.upper()}={_parameter(value)}" for name, value in values)
 
 
-def convolution_options(op: str, choices: Sequence[ChoiceCaller]) -> Options:
-    """What the convolution that is being lowered was given beside its inputs: as ATen's choice is
-    called, else as the graph calls it. Nothing for another op, or where neither tells."""
-    if op != "convolution":
-        return ()
+def options_of(op: str, choices: Sequence[ChoiceCaller], inputs: Sequence[Node]) -> Options:
+    """What the op that is being lowered was given beside its inputs: as ATen's choice is called,
+    else as the graph calls it; and which of its inputs are constants. Nothing for an op whose key
+    tells all, or where neither tells."""
+    names = TOLD.get(op, ())
     called = next((choice.kwargs for choice in choices if is_extern(choice)), None)
-    return of_values(_in_graph() if called is None else called) or ()
+    if op in OPS:
+        return of_convolution(_in_graph(op) if called is None else called, op) or ()
+    given = dict(of_values(op, {**_in_call(), **(called or {})}))
+    constants = getattr(V.graph, "constants", {})
+    frozen = tuple(at for at, node in enumerate(inputs) if node.get_name() in constants)
+    if FROZEN in names and frozen:
+        given[FROZEN] = frozen
+    on_gpu = any(str(node.get_device()).startswith("cuda") for node in inputs[:1])
+    if TMA in names and on_gpu and getattr(_config.triton, "enable_persistent_tma_matmul", False):
+        given[TMA] = (1,)
+    return options(given)
 
 
-def _in_graph() -> Mapping[str, Any]:
+def numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
+    """Of sizes that are known; none where one is not."""
+    try:
+        return tuple(int(size) for size in sizes)
+    except (TypeError, ValueError):
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What ATen's choice says of its op beside the inputs: a convolution's options, and by its name
+    what is done with the result at last."""
+
+    given: Options = ()
+    pointwise: str = "none"
+
+
+def told(op: str, choices: Sequence[ChoiceCaller]) -> Told:
+    """Where ATen has no choice, what the op is without: `pointwise` then is empty, if not known."""
+    kwargs = next((choice.kwargs for choice in choices if is_extern(choice)), None)
+    if op.startswith("convolution"):
+        return Told(of_convolution(kwargs or {}) or ())
+    if not op.startswith("linear_"):
+        return Told()
+    if kwargs is None:
+        return Told(pointwise="")
+    name, algorithm = str(kwargs.get("attr", "none")), kwargs.get("algorithm")
+    if scalars := kwargs.get("scalars"):
+        name = f"{name}({', '.join(map(str, scalars))})"
+    return Told(pointwise=f"gelu_{algorithm}" if algorithm == "tanh" else name)
+
+
+def narrow_sums(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether libraries may add up partial sums in `dtype` itself."""
+    name = {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype)
+    if device.type == "cpu" or name is None:
+        return False
+    setting = f"allow_{name}_reduced_precision_reduction"
+    found = getattr(torch.backends.cuda.matmul, setting, False)
+    return any(found) if isinstance(found, tuple) else bool(found)
+
+
+def _in_graph(op: str) -> Mapping[str, Any]:
     node: Any = getattr(V.graph, "current_node", None)
-    if getattr(node, "target", None) is not torch.ops.aten.convolution.default:
+    target, aten = getattr(node, "target", None), torch.ops.aten
+    if op == "convolution" and target is aten.convolution.default:
+        return dict(zip(NAMES, node.args[TENSORS:], strict=False))
+    if op in RESULTS and target is aten.convolution_backward.default:
+        _, image, weight, _, *given = node.args
+        result = weight if op == "convolution_bwd_weight" else image
+        sizes = list(result.meta["val"].shape)
+        return dict(zip((*NAMES, RESULTS[op]), (*given[: len(NAMES)], sizes), strict=True))
+    return {}
+
+
+def _in_call() -> Mapping[str, Any]:
+    """The arguments of the op that is being lowered, by torch's names; a pattern has none."""
+    node: Any = getattr(V.graph, "current_node", None)
+    schema: Any = getattr(getattr(node, "target", None), "_schema", None)
+    if schema is None:
         return {}
-    return dict(zip(NAMES, node.args[TENSORS:], strict=False))
+    names = [argument.name for argument in schema.arguments]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _parameter(value: Any) -> str:
@@ -69,12 +142,13 @@ def within(graph: Any) -> AbstractContextManager[Any]:
 
 
 def prepare(choice: ChoiceCaller) -> None:
-    """Compile a choice, while Inductor is still asking. Raises whatever that raises."""
+    """Compile a choice, while Inductor is still asking, unless Triton interprets its kernels.
+    Raises whatever that raises."""
     if isinstance(choice, _Subgraph):
         if not hasattr(choice, "_ensure_compiled"):
             raise RuntimeError("this torch compiles it anew for each benchmark")
         choice._ensure_compiled()
-    else:
+    elif not interpreter_on():
         getattr(choice, "precompile", lambda: None)()
 
 
@@ -86,6 +160,12 @@ def benchmark_tensors(
 ) -> Any:
     """What Inductor benchmarks the choices on: `AutotuneArgs`."""
     return StockSelector.get_inputs(list(choices), list(nodes), layout, dict(generators))
+
+
+def example(node: Node) -> Tensor:
+    """What Inductor benchmarks on where nothing else is said: random numbers."""
+    made: Tensor = StockSelector.benchmark_example_value(node)
+    return made
 
 
 def op_inputs(made: Any) -> tuple[Tensor, ...]:
@@ -149,8 +229,3 @@ def _tensor(value: Any) -> Tensor:
 def request_of(choice: ChoiceCaller) -> Any:
     """What runs a template's kernel; None where the choice has none."""
     return None if isinstance(choice, _Subgraph) else getattr(choice, "bmreq", None)
-
-
-def gpu_spin(cycles: int) -> None:
-    """Keep the GPU busy with nothing, so that the host can queue work behind it."""
-    torch.cuda._sleep(cycles)

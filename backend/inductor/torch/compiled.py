@@ -165,13 +165,6 @@ def _event() -> Any:
     return torch.cuda.Event(enable_timing=True)
 
 
-def modes_active() -> bool:
-    """Whether this thread only pretends to run what it calls, or lets others watch it."""
-    return bool(
-        torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack()
-    )
-
-
 _capturing: set[int] = set()
 """The CUDA graphs (id of the object) that are being captured."""
 

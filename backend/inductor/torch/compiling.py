@@ -29,8 +29,10 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
+from backend.inductor.torch.captured import flex_op, functions_of
 from backend.inductor.torch.settings import Scalar
 from backend.wire.captured import Head
+from backend.wire.flex import FUNCTIONS, JOINT, MASK, SCORE
 
 Size = Any
 """An int, or a torch.SymInt."""
@@ -71,6 +73,27 @@ class StandIns:
             value = node.meta.get("val")
             if isinstance(value, Tensor):
                 node.meta["tensor_meta"] = _extract_tensor_metadata(value)
+            if flex_op(node.target):
+                self._spread_functions(module, node)
+
+    def _spread_functions(self, module: torch.fx.GraphModule, call: Any) -> None:
+        """They get a score, four places in the matrix of scores, the gradient, and what they
+        read."""
+        query = call.args[0].meta["val"]
+        score_reads, mask_reads = (
+            [each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in reads]
+            for reads in call.args[-2:]
+        )
+        with self.mode:
+            score = torch.empty((), dtype=query.dtype, device=query.device)
+            places = [torch.empty((), dtype=torch.int32, device=query.device) for _ in "bhqk"]
+        given = {
+            SCORE: [score, *places, *score_reads],
+            JOINT: [score, *places, score, *score_reads],
+            MASK: [*places, *mask_reads],
+        }
+        for name, function in zip(FUNCTIONS[flex_op(call.target)], functions_of(call), strict=True):
+            self.spread(module.get_submodule(function), given[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +127,7 @@ def compile_graph(
         caches = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
     frozen = frozenset(head.frozen) if head.freezing else frozenset()
     params = [weights[at] for at in range(max(frozen, default=-1) + 1)]
-    context = _traced(stand_ins.mode, head.donated, params, frozen)
+    context = traced(stand_ins.mode, head.donated, params, frozen)
     with config.patch({**settings, **caches}), torch.no_grad(), context:
         stand_ins.spread(module, inputs)
         if head.freezing:
@@ -159,7 +182,7 @@ def _mutated(compiled: Any) -> frozenset[int]:
 
 
 @contextlib.contextmanager
-def _traced(
+def traced(
     mode: FakeTensorMode, donated: Sequence[int], params: Sequence[Any], frozen: frozenset[int]
 ) -> Iterator[None]:
     """Inductor asks the context which inputs of a backward graph it may write into, and which

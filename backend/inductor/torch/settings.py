@@ -20,6 +20,8 @@ _ALWAYS = (
     "max_autotune_gemm",
     "max_autotune_gemm_backends",
     "max_autotune_conv_backends",
+    "max_autotune_conv_bwd_weight_backends",
+    "max_autotune_conv_bwd_input_backends",
     "max_autotune_gemm_search_space",
     "max_autotune_flex_search_space",
     "autotune_fallback_to_aten",

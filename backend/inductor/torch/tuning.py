@@ -126,6 +126,16 @@ def wants_tuning() -> bool:
     return bool(config.max_autotune or config.max_autotune_gemm)
 
 
+def tunes_with_all_ranks(options: Mapping[str, Any]) -> bool:
+    """Whether PyTorch has the ranks of a job tune together what it asks with these keywords, or a
+    custom op asks for more than the fastest."""
+    return bool(
+        options.get("is_collective")
+        or options.get("min_speedup_threshold", 1.0) > 1.0
+        or getattr(config, "distributed_max_autotune_gemm", False)
+    )
+
+
 def setting(name: str) -> Any:
     """One of Inductor's options, `max_autotune` or `rocm.arch`; None where this torch has none."""
     value: Any = config
@@ -146,6 +156,16 @@ def deterministic() -> bool:
 def system_hash() -> str:
     """The name of the persistent cache's file."""
     return str(PersistentCache.get_system()["hash"])
+
+
+def torch_key() -> str | None:
+    """PyTorch's digest of its own source, in hexadecimal digits; None where it has none."""
+    try:
+        from torch._inductor.codecache import torch_key as digest
+
+        return str(digest().hex())
+    except (ImportError, AttributeError, OSError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +202,12 @@ def threads() -> int:
 def is_extern(choice: ChoiceCaller) -> bool:
     """Whether a choice is a call of ATen or another library."""
     return isinstance(choice, _select.ExternKernelCaller)
+
+
+def failed_ahead(choice: ChoiceCaller) -> bool:
+    """Whether it failed to compile before the benchmarks. torch then benchmarks the others alone
+    and keeps no time of it; a later program misses one, unless it fails there again."""
+    return bool(getattr(choice, "failed", False))
 
 
 def selected_choice(result: Any) -> ChoiceCaller | None:

@@ -26,6 +26,9 @@ def range_text() -> str:
 SELECTOR = "torch._inductor.select_algorithm"
 """The module that has the stock selector."""
 
+GRAPH = "torch._inductor.graph"
+"""The module that lowers graphs; it imports the selector's."""
+
 COMPILER = "torch._inductor.compile_fx"
 """The module that compiles graphs."""
 
@@ -34,6 +37,10 @@ CALLBACKS = "torch._dynamo.callback"
 
 UTILS = "torch._inductor.utils"
 """The module that has `fresh_cache`."""
+
+AUTOTUNER = "torch._inductor.runtime.triton_heuristics"
+"""The module that tunes the Triton kernels that Inductor launches; processes that only compile load
+it too."""
 
 _TAG = "cache_key_tag"
 

@@ -45,9 +45,9 @@ from backend.inductor.triton.runtime import load_triton, store
 from backend.model.origin import kernel_hash
 from backend.templates.errors import ConfigError, TritonCompileError, TritonError
 from backend.templates.refitting import pays
+from backend.templates.triton import choice as compile_child
 from backend.templates.triton import heuristics
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
-from backend.templates.triton.choice import main as compile_child
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES
 from backend.templates.triton.module_file import (
@@ -65,7 +65,7 @@ INTERPRETER_FLOP = 1e8
 """The interpreter takes milliseconds a block: a larger product would take longer than it may."""
 
 _LOADER = "rocm_tui_load_triton"
-_COMPILE = f"from {compile_child.__module__} import main; sys.exit(main())"
+_COMPILE = f"from {compile_child.__name__} import main; sys.exit(main())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,12 +328,19 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         ChoiceError."""
         if self.spec.target == INTERPRETER:
             return
-        raise_known_failure(self.spec)
         if self.spec not in _compiled:
-            reason = _compile_apart(self.choice)
-            if reason:
-                raise not_compiled(self.spec, TritonCompileError(reason))
-            _compiled.add(self.spec)
+            self.compile_ahead()
+
+    def compile_ahead(self) -> bool:
+        """Compile it, whether it is here to be launched or not; whether Triton's cache had all of
+        it. Raises ChoiceError."""
+        raise_known_failure(self.spec)
+        try:
+            found = _compile_apart(self.choice)
+        except TritonCompileError as error:
+            raise not_compiled(self.spec, error) from error
+        _compiled.add(self.spec)
+        return found
 
     def update_workspace_size(self) -> int:
         return self.workspace_size
@@ -351,9 +358,9 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         return functools.partial(launch, *tensors, *self.extra_args)
 
 
-def _compile_apart(choice: TritonChoice) -> str:
-    """Why it cannot be compiled; nothing if it was. Raises NotCompiled where it had no time, or was
-    ended."""
+def _compile_apart(choice: TritonChoice) -> bool:
+    """Whether Triton's cache had all of it; else it has now. Raises TritonCompileError, and
+    NotCompiled where it had no time, or was ended."""
     try:
         done = subprocess.run(
             alone.command(_COMPILE),
@@ -367,9 +374,11 @@ def _compile_apart(choice: TritonChoice) -> str:
         raise NotCompiled(reason) from None
     if done.returncode < 0:
         raise NotCompiled(f"Triton's process died of signal {-done.returncode}")
-    reason = done.stdout.decode(errors="replace").strip()
-    if done.returncode and not reason:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        last = lines[-1] if lines else "it said nothing"
-        return f"Triton's process ended with status {done.returncode}: {last}"
-    return reason
+    said = done.stdout.decode(errors="replace").strip()
+    if not done.returncode:
+        return said == compile_child.FOUND
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else "it said nothing"
+    raise TritonCompileError(
+        said or f"Triton's process ended with status {done.returncode}: {last}"
+    )

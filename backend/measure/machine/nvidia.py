@@ -150,7 +150,8 @@ class _Pci(ctypes.Structure):
 
 
 def addresses(library: str = LIBRARY) -> list[str]:
-    """The PCI addresses of the NVIDIA GPUs, in the order in which their driver counts them.
+    """The PCI addresses of the NVIDIA GPUs, as Linux and torch write them (`0000:c1:00.0`), in the
+    order in which their driver counts them.
 
     Raises OSError and AttributeError where there is no such library.
     """
@@ -163,7 +164,8 @@ def addresses(library: str = LIBRARY) -> list[str]:
         device, pci = ctypes.c_void_p(), _Pci()
         failed = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(at), ctypes.byref(device))
         if not failed and not nvml.nvmlDeviceGetPciInfo_v3(device, ctypes.byref(pci)):
-            found.append(pci.address.decode("ascii", "replace"))
+            domain, _, rest = pci.address.decode("ascii", "replace").lower().partition(":")
+            found.append(f"{domain[-4:] if domain.startswith('0000') else domain}:{rest}")
     return found
 
 

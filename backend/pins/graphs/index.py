@@ -28,6 +28,7 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.safe import open_regular
+from backend.model.inductor_kernel import MAX_SOURCE, is_kernel, parse
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.pins.graphs.text import GraphText, read_graph_text
 
@@ -36,6 +37,9 @@ MAX_BYTES = 256 << 20
 PACKAGE = ".wrapper.cpp"
 """How the name of the wrapper of an AOTInductor package ends."""
 _DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
+_KERNEL = b"async_compile.triton("
+"""What stands before the text of each."""
+MAX_KERNELS = 10_000
 _Version = tuple[str, float, int]
 _FOLDER = re.compile(r"c[a-z2-7]{51}")
 MAX_PACKAGES = 1000
@@ -142,6 +146,7 @@ class GraphIndex:
         self._layout = layout
         self._texts: dict[_Version, GraphText] = {}
         self._verdicts: dict[str, dict[_Version, Verdict]] = {}
+        self._kernels: dict[_Version, frozenset[tuple[str, str]]] = {}
         self._folders = FolderMemory()
 
     def live(self) -> list[GraphEntry]:
@@ -171,6 +176,8 @@ class GraphIndex:
         return self.verdicts([entry], wanted)[0]
 
     def _judge(self, entry: GraphEntry, identity: _Version, wanted: Wanted) -> Verdict:
+        if is_kernel(wanted.op):
+            return self._judge_kernel(entry, identity, wanted)
         text, is_whole = self._texts.get(identity), entry.size <= MAX_BYTES
         if text is None:
             data = read_entry(entry)
@@ -185,6 +192,23 @@ class GraphIndex:
         if verdict == "absent" and entry.relative.endswith(PACKAGE) and not text.tensors:
             return "unclear" if may_hold_loosely(text, wanted) else "absent"
         return verdict if is_whole or verdict in ("other", "unknown") else "unclear"
+
+    def _judge_kernel(self, entry: GraphEntry, identity: _Version, wanted: Wanted) -> Verdict:
+        """A graph has the text of each kernel that it launches, not which config."""
+        keys = self._kernels.get(identity)
+        if keys is None:
+            data = read_entry(entry)
+            if data is None:
+                return "unclear"
+            keys = self._kernels[identity] = kernels_in(data)
+        return "unknown" if (wanted.op, wanted.inputs) in keys else "absent"
+
+
+def kernels_in(data: bytes) -> frozenset[tuple[str, str]]:
+    """Op and inputs key of each kernel whose text a graph holds."""
+    parts = data.split(_KERNEL)[1 : MAX_KERNELS + 1]
+    kernels = (parse(part[:MAX_SOURCE].decode("utf-8", "replace")) for part in parts)
+    return frozenset((kernel.op, kernel.inputs) for kernel in kernels if kernel)
 
 
 def entries_below(root: Path, folders: FolderMemory | None = None) -> Iterator[GraphEntry]:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from backend.errors import InputsKeyInvalid
 from backend.model import convolution
-from backend.model.convolution import Options
+from backend.model.options import Options, agree
 from backend.model.origin import extern_name, is_own, kind_of
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.pins.graphs.fit import OpForm, form_of, launch_fits, layout_of, node_serves, serves
@@ -100,7 +100,7 @@ def judge(graph: GraphText, wanted: Wanted) -> Verdict:
         return "absent"
     own = [own for own in graph.own if (own.op, own.inputs) == (wanted.op, wanted.inputs)]
     known = {call.options for call in own if call.hash == wanted.hash} or {wanted.options}
-    ours = {call.hash for call in own if any(convolution.agree(call.options, o) for o in known)}
+    ours = {call.hash for call in own if any(agree(call.options, o) for o in known)}
     if ours:
         if ours == {wanted.hash}:
             return "same"
@@ -157,7 +157,7 @@ def _with_options(graph: GraphText, options: Options) -> GraphText:
         return graph
 
     def left(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-        return tuple(call for call in calls if convolution.agree(call.options, options))
+        return tuple(call for call in calls if agree(call.options, options))
 
     return replace(graph, graphs=tuple(map(left, graph.graphs)), externs=left(graph.externs))
 
@@ -187,7 +187,7 @@ def _linked(
     for kernel in graph.templates:
         if not kernel.nodes & names:
             continue
-        if not convolution.agree(convolution.of_constants(dict(kernel.config)), wanted.options):
+        if not agree(convolution.of_constants(dict(kernel.config)), wanted.options):
             continue
         sure = len(kernel.nodes.intersection(alike)) == 1
         if sure or (called < len(names) and launch_fits(kernel, wanted.specs)):

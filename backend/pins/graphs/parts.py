@@ -29,7 +29,7 @@ from pathlib import Path
 
 from backend.disk.safe import open_regular
 from backend.model import convolution
-from backend.model.convolution import Options
+from backend.model.options import Options
 
 Dim = int | None
 """A size or stride; None where the graph has a symbol, which stands for many values."""

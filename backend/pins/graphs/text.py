@@ -16,8 +16,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from backend.model import convolution
-from backend.model.convolution import Options
+from backend.model.options import Options, of_text, text_of
 from backend.pins.graphs.parts import (
     HEADER,
     Call,
@@ -51,7 +50,7 @@ class OwnChoice:
 
     def text(self) -> str:
         """What a comment in the wrapper says of it."""
-        given = f" with {convolution.text_of(self.options)}" if self.options else ""
+        given = f" with {text_of(self.options)}" if self.options else ""
         return f"rocm-tui choice {self.hash}{given} for {self.op} {self.inputs}"
 
 
@@ -125,7 +124,7 @@ def _read(
         templates=tuple(kernel for wrapper in wrappers for kernel in wrapper.templates),
         tuned=_tuned(text),
         own=frozenset(
-            OwnChoice(op, given, choice, convolution.of_text(options))
+            OwnChoice(op, given, choice, of_text(options))
             for source in (*python, *cpp)
             for choice, options, op, given in _OWN_CHOICE.findall(source)
         ),

@@ -7,16 +7,20 @@ is made.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from backend.inductor.compilers import compilers_for
 from backend.inductor.hooks import templates as templates_on
+from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.selector import PinLookup, Selector
+from backend.inductor.hooks.selector import Selector
 from backend.inductor.hooks.templates import offer
+from backend.inductor.sampling.machine import pci_address
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
 from backend.inductor.triton import template as triton_template
@@ -49,7 +53,15 @@ def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
         arch=device.arch,
         compute_units=device.compute_units,
         system_hash=torch_api.system_hash(),
+        python=f"cp{sys.version_info[0]}{sys.version_info[1]}",
+        torch_key=torch_api.torch_key() if job.build else None,
+        compilers=_compilers(device.arch) if job.compilers else {},
+        bus=pci_address(torch.cuda.get_device_properties(place)) if gpu else None,
     )
+
+
+def _compilers(arch: str | None) -> dict[str, str]:
+    return compilers_for(arch) if torch.version.hip and torch.cuda.is_available() and arch else {}
 
 
 def _triton() -> str | None:

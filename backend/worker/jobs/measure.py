@@ -11,46 +11,34 @@ A choice whose result is wrong is not measured, nor one that is right at first a
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from statistics import median
 
 import torch
 
-from backend.counted import counted, noun
+from backend.counted import counted
 from backend.inductor.benchmark.places import place_of
 from backend.inductor.benchmark.request import Question
 from backend.inductor.hooks import recording
+from backend.inductor.sampling.outputs import Seen, outputs_of
 from backend.inductor.torch import tuning as torch_api
-from backend.measure.disturbance import disturbances
-from backend.measure.machine.state import middle
-from backend.model.choice import Caches, Choice, Measurement
+from backend.inductor.truth.choices import asked_of
+from backend.inductor.truth.problem import NoReference
+from backend.measure.measurement import measurement_of
+from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
+from backend.model.choice import Caches, Measurement
 from backend.model.events import SessionEnded, TuningMeasured
 from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
-from backend.model.session import Session
 from backend.processes.shared import Mark
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
+from backend.worker.bench import ChoiceBench
 from backend.worker.capture import question_of
-from backend.worker.measure.bench import ChoiceBench
-from backend.worker.measure.outputs import Seen, outputs_of
-from backend.worker.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
-from backend.worker.measure.truth import NoReference
-from backend.worker.problem import (
-    NotRebuildable,
-    options_of,
-    set_precision,
-    set_threads,
-    settings_of,
-    specs_of,
-)
+from backend.worker.problem import options_of, set_precision, set_threads, settings_of, specs_of
 from backend.worker.protocol import TellProgress
-
-LOST_SHARE = 0.1
-"""Share of the rounds that another process spoiled, from which on that is told."""
+from backend.worker.rebuilt import NotRebuildable
 
 
 class NotMeasured(Exception):
@@ -106,9 +94,11 @@ def _measured(
     found: dict[str, Seen] = {}
     if able:
         with place_of(question.device).current():
-            bench = ChoiceBench(question, able, mark, job.caches)
+            bench = ChoiceBench(question, able, mark, job.caches, caught.numbers)
             rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names), found)
         caches = bench.caches
+        if caught.numbers is not None and caught.numbers.note:
+            unchecked = (*unchecked, caught.numbers.note)
     rounds.failed.update(failed)
     measurement, log = _recorded(job, rounds, names, unchecked, caches or "hot", found)
     return MeasureResult(True, modes=modes, measurement=measurement, log=log)
@@ -116,10 +106,12 @@ def _measured(
 
 def _why(question: Question) -> str:
     """What often is the reason where a choice is not offered."""
+    dynamic = "choices for dynamic sizes have hashes of their own"
     if question.device.type != "cpu":
-        return ""
+        return f"; {dynamic}"
     threads = torch.get_num_threads()
-    return f"; C++ choices depend on the number of threads, here {threads}: see OMP_NUM_THREADS"
+    counts = f"C++ choices depend on the number of threads, here {threads}: see OMP_NUM_THREADS"
+    return f"; {counts}; {dynamic}"
 
 
 def _rounds(
@@ -133,19 +125,21 @@ def _rounds(
     """What was seen of those whose results are right, and a sentence on those that could not be
     checked. `found` is told what each one computes."""
     bench.set_reference(_operations(job.key, question.columns))
+    given = options_of(job.key, job.hashes, job.options)
+    asked = asked_of(job.op, job.precision, question.choices.values(), question.sizes, given)
     try:
-        given = options_of(job.key, job.hashes, job.options)
-        right, unknown = bench.truth(job.op, job.precision, given), ""
+        right, unknown = bench.truth(asked), ""
     except NoReference as error:
         right, unknown = None, f": {error}"
-    exact = None if right is None else bench.exact(job.op, job.precision, right, given)
+    exact = None if right is None else bench.exact(asked, right)
     wrong: dict[str, str] = {}
     unchecked: list[str] = []
     for hash in able:
         try:
             if not bench.check(hash, right):
                 unchecked.append(hash)
-            found[hash] = bench.seen(hash, exact)
+            if not asked.adds_up:
+                found[hash] = bench.seen(hash, exact)
         except ChoiceBroke as broken:
             wrong[hash] = broken.reason
     exact = None  # its memory can be used again
@@ -154,7 +148,7 @@ def _rounds(
     if able:
         hear(rounds, job.budget)  # from here on it measures
         rounds = measure(bench, able, time.monotonic() + job.budget, hear, job.rounds)
-    for hash in list(rounds.hashes):
+    for hash in [] if asked.adds_up else list(rounds.hashes):
         try:
             bench.check(hash, right)
         except ChoiceBroke as broken:
@@ -210,9 +204,8 @@ def _recorded(
         hash, reason = next(iter(rounds.failed.items()))
         raise NotMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
     log = recording.session_without_tunings()
-    measurement = _measurement(job, rounds, names, log.session, found)
-    trouble = (*measurement.trouble, *unchecked)
-    measurement = replace(measurement, caches=caches, trouble=trouble)
+    outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
+    measurement = measurement_of(job.key, rounds, names, log.session, outputs, caches, unchecked)
     for event in (TuningMeasured(measurement), SessionEnded(time.time())):
         log.write(event)
     log.close()
@@ -220,62 +213,3 @@ def _recorded(
         return measurement, str(log.path)
     lost = f"this is kept nowhere: {log.error}"
     return replace(measurement, trouble=(*measurement.trouble, lost)), None
-
-
-def _measurement(
-    job: MeasureJob,
-    rounds: Rounds,
-    names: Mapping[str, str],
-    session: Session,
-    found: Mapping[str, Seen],
-) -> Measurement:
-    outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
-    return Measurement(
-        op=job.op,
-        inputs=job.inputs,
-        precision=job.precision,
-        when=time.time(),
-        choices=tuple(
-            replace(standing, name=names[standing.hash], output=outputs.get(standing.hash))
-            for standing in rounds.standings
-        ),
-        failed=tuple(
-            Choice(name=names.get(hash), hash=hash, failed=True, reason=reason)
-            for hash, reason in rounds.failed.items()
-        ),
-        rounds=rounds.judged.count,
-        seconds=rounds.signs.seconds or 0.0,
-        reference_ms=median(rounds.judged.reference),
-        trouble=_trouble(rounds),
-        device=session.device,
-        system_hash=session.system_hash,
-        session=session.id,
-        resolution_ms=max((rounds.resolutions[s.hash] for s in rounds.standings), default=None),
-        clock_mhz=middle(state.clock_mhz for state in rounds.states),
-        power_w=middle(state.power_w for state in rounds.states),
-        temperature_c=middle(state.temperature_c for state in rounds.states),
-        throttled=rounds.throttled,
-    )
-
-
-def _trouble(rounds: Rounds) -> tuple[str, ...]:
-    sentences = disturbances(rounds.judged.reference, rounds.signs)
-    clean, lost = rounds.clean.count, rounds.disturbed.count - rounds.throttled
-    every = clean + rounds.disturbed.count
-    if rounds.throttled:
-        reasons = Counter(reason for state in rounds.states for reason in state.throttled)
-        why = ", ".join(reason for reason, _ in reasons.most_common())
-        if rounds.throttled == every:
-            return (*sentences, f"every round was throttled ({why}), so nothing is proved")
-        count = f"{_uncounted(rounds.throttled, every)}: throttled ({why})"
-        sentences = (*sentences, count)
-    if not clean:
-        return (*sentences, "other processes took the CPU in every round, so nothing is proved")
-    if lost > LOST_SHARE * every:
-        share = f"{_uncounted(lost, every)}: other processes took the CPU"
-        return (*sentences, share)
-    return sentences
-
-
-def _uncounted(rounds: int, every: int) -> str:
-    return f"{rounds} of {counted(every, 'round')} {noun(rounds, 'does', 'do')} not count"

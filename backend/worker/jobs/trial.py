@@ -28,13 +28,13 @@ from backend.inductor.hooks.environment import home
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.compiling import CompiledGraph
 from backend.measure.disturbance import disturbances
+from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
 from backend.model.events import GraphTried, SessionEnded
 from backend.model.graph import Arm
 from backend.model.trial import Trial, TrialArm
 from backend.processes.shared import Mark
 from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import BadJob, TrialJob, TrialResult
-from backend.worker.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
 from backend.worker.problem import set_threads
 from backend.worker.protocol import TellProgress
 from backend.worker.trial.arms import NotCompiled, compile_arm

@@ -40,16 +40,15 @@ from backend.processes.shared import Mark
 from backend.processes.supervisor import House
 from backend.wire.jobs import TuneJob, TuneResult
 from backend.worker.problem import (
-    NotRebuildable,
     Recipe,
     asked_problem,
-    options_of,
-    rebuild,
+    rebuild_asked,
     set_precision,
     set_threads,
     settings_of,
 )
 from backend.worker.protocol import TellProgress
+from backend.worker.rebuilt import NotRebuildable
 
 
 class NotTuned(Exception):
@@ -80,8 +79,8 @@ def run(job: TuneJob, tell: TellProgress, mark: Mark) -> TuneResult:
 class Visits(retuning.Visits):
     """The mark says which choice is timed; what it leaves behind or damages is its own failure."""
 
-    def __init__(self, mark: Mark, broken: Mapping[str, str]) -> None:
-        super().__init__(broken)
+    def __init__(self, mark: Mark, job: TuneJob) -> None:
+        super().__init__(job.broken, job.only, job.without)
         self._mark = mark
         self._house = House(mark)
 
@@ -109,7 +108,7 @@ class _Tuning:
         self._settings = settings
         self._tell = tell
         budget = Budget(job.budget)
-        visits = Visits(mark, job.broken)
+        visits = Visits(mark, job)
         self._task = Task(problem.is_met_by, budget, not job.any_mode, visits)
         self._story = Story(tell, lambda: budget.left)
 
@@ -121,8 +120,7 @@ class _Tuning:
                 "nothing can be recorded"
             )
         set_precision(self._problem.key)
-        given = options_of(self._problem.key, (), self._job.options)
-        program = rebuild(self._problem.op, self._problem.specs, given)
+        program = rebuild_asked(self._problem, self._job.options)
         _watch_failures()
         torch_api.set_selector(retuning.selector(self._task, self._story, self._job.templates))
         self._tell(f"compiling {self._problem.op}")
@@ -132,7 +130,7 @@ class _Tuning:
         begin, trouble = time.monotonic(), ""
         try:
             with settings, torch.no_grad():
-                torch.compile(program.function, dynamic=False)(*program.arguments)
+                program.compiled()(*program.arguments)
         except Exception as error:  # whatever the compiler raises is the job's answer
             trouble = torch_api.describe(error)
         finally:
@@ -167,10 +165,10 @@ class _Tuning:
         assert key is not None
         path = Layout(cache_dir()).autotune / torch_api.system_hash()
         try:
-            kept = read_cache(path).entries.get(key, {})
+            file = read_cache(path)
         except CacheUnreadable as error:
             raise NotTuned(f"the times were measured but not kept: {error}") from error
-        lost = task.written.keys() - kept.keys()
+        lost = task.written.keys() - file.entries.get(key, {}).keys()
         if lost:
             raise NotTuned(
                 f"{counted(len(lost), 'time was', 'times were')} measured but not kept in {path}"
@@ -182,13 +180,18 @@ class _Tuning:
             inputs=key.inputs,
             precision=key.precision,
             system_hash=path.name,
-            choices=self._story.choices,
+            choices=tuple(each for each in self._story.choices if self._wants(each)),
             seconds=seconds,
             skipped=len(task.budget.skipped),
             pin=task.pin,
             trouble=trouble,
             log=self._story.log,
+            times=task.written,
+            system=file.system,
         )
+
+    def _wants(self, choice: Choice) -> bool:
+        return choice.hash is None or self._task.visits.wants(choice.hash)
 
 
 @functools.cache

@@ -24,23 +24,16 @@ import torch
 
 from backend.counted import counted
 from backend.inductor.hooks import environment as templates_wanted
-from backend.inductor.hooks.selector import PinLookup
+from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, generated_code
 from backend.model.origin import is_own, kind_of
 from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
 from backend.wire.jobs import VerifyJob, VerifyResult
-from backend.worker.problem import (
-    NotRebuildable,
-    Rebuilt,
-    ours,
-    rebuild_key,
-    set_precision,
-    set_threads,
-    settings_of,
-)
+from backend.worker.problem import ours, rebuild_key, set_precision, set_threads, settings_of
 from backend.worker.protocol import TellProgress
+from backend.worker.rebuilt import NotRebuildable, Rebuilt
 
 
 class NotVerified(Exception):
@@ -90,6 +83,7 @@ def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
 class _Alone(NamedTuple):
     key: TuningKey
     hash: str
+    told: str
     mode: tuple[tuple[str, bool], ...]
     threads: int
 
@@ -123,7 +117,8 @@ class _Verification:
         if usual.sight.untimed:
             raise NotInThisMode(
                 "the autotune cache lacks a time for some of its choices, so torch would tune it "
-                "again: run the program once, then verify",
+                "again, unless they fail again where it compiles them ahead: `rocm-tui tune ID` "
+                "keeps that they failed; then verify",
                 names,
             )
         if not usual.code:
@@ -178,7 +173,8 @@ class _Verification:
 
     def _alone(self, program: Rebuilt, hash: str) -> Compiled:
         """Compiled with that choice as the only one, in this process: what no file can change."""
-        asked = _Alone(self._key, hash, tuple(sorted(self._mode.items())), torch.get_num_threads())
+        mode = tuple(sorted(self._mode.items()))
+        asked = _Alone(self._key, hash, self._told, mode, torch.get_num_threads())
         compiled = _alone.get(asked)
         if compiled is None:
             compiled = self._compile(program, only=hash)
@@ -189,7 +185,8 @@ class _Verification:
         return compiled
 
     def _compile(self, program: Rebuilt, only: str | None) -> Compiled:
-        """Compile up to the source. Raises NotCompiled if that fails for a reason of its own."""
+        """Compile up to the source. Raises NotCompiled if that fails for a reason of its own, and
+        NotRebuildable if it does so before any op was asked for."""
         self._selector.sight = sight = Sight()
         self._selector.only = None if only is None else (self._key, only)
         settings = torch_api.compile_settings(
@@ -197,12 +194,16 @@ class _Verification:
             freezing=program.freezing,
             graph_cache=only is None,
         )
-        compiled = torch.compile(program.function, dynamic=False)
+        compiled = program.compiled()
         try:
             with settings:
                 code = generated_code(lambda: compiled(*program.arguments))
         except Exception as error:  # whatever the compiler raises is the job's answer
-            if sight.untimed or (only is not None and only not in sight.offered.get(self._key, {})):
+            lacking = only is not None and only not in sight.offered.get(self._key, {})
+            if lacking and not sight.offered:  # it got to no op: nothing is known of the key
+                trouble = torch_api.describe(error)
+                raise NotRebuildable(f"{self._key.op} does not compile: {trouble}") from error
+            if sight.untimed or lacking:
                 return Compiled("", sight)
             raise NotCompiled(f"it does not compile: {torch_api.describe(error)}") from error
         return Compiled(_comparable(code), sight)

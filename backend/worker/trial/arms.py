@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from backend.counted import counted
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_graph
@@ -60,7 +58,7 @@ def _compiled(
     head = program.head
     stand_ins = StandIns(head.symbols)
     inputs = [_stand_in(stand_ins, program, given) for given in program.inputs]
-    module = torch.fx.GraphModule(dict(constants), program.graph())
+    module = program.module(constants)
     settings = usable_settings(head.config)
     return compile_graph(
         module, inputs, stand_ins, head, settings, weights, graph_cache=graph_cache

@@ -2,7 +2,7 @@
 
 Numbers are such that deep graphs neither overflow nor vanish: weights are scaled by what is summed
 up over them, what has one dimension (a bias, a scale, a variance) lies around 1. Whole numbers may
-be indices: they stay below what they index, or are 0.
+be indices: they stay below what they index, or are 0. Groups of rows end at even distances.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.worker.trial.inputs import Constant, SizeInput, TensorInput
+from backend.worker.flex.masks import draw_masks
+from backend.worker.trial.constants import constant_tensor, generator_of
+from backend.worker.trial.inputs import SizeInput, TensorInput
 from backend.worker.trial.program import Program
 
-SEED = 0x7A1D
 MOST_BYTES = 1 << 42
 """Of one storage; what is larger is no size, but a mistake."""
 
@@ -40,14 +41,17 @@ def drawn_inputs(program: Program) -> list[Any]:
         for at, users in views.items():
             storage = program.storages[at]
             size = int(storage.size(symbols))
-            generator = _generator(storage.device, generators)
+            generator = generator_of(storage.device, generators)
             memory[at] = _storage(program, users, size, storage.device, static, generator)
-        return [
+        inputs = [
             int(given.value(symbols))
             if isinstance(given, SizeInput)
             else _view(memory[given.storage], given, symbols)
             for given in program.inputs
         ]
+        if program.functions:
+            draw_masks(program, inputs)
+        return inputs
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise NotDrawable(f"its inputs cannot be made here: {reason[0]}") from error
@@ -59,34 +63,11 @@ def drawn_constants(program: Program) -> dict[str, Tensor]:
     made: dict[str, Tensor] = {}
     try:
         for constant in program.constants:
-            made[constant.name] = _constant(constant, generators)
+            made[constant.name] = constant_tensor(constant, generators)
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise NotDrawable(f"its constants cannot be made here: {reason[0]}") from error
     return made
-
-
-def _constant(constant: Constant, generators: dict[str, torch.Generator]) -> Tensor:
-    if constant.numbers is not None:
-        kind = torch.float64 if constant.dtype.is_floating_point else None
-        numbers = torch.tensor(constant.numbers, dtype=kind, device=constant.device)
-        return numbers.to(constant.dtype).reshape(constant.shape)
-    generator = _generator(constant.device, generators)
-    count = math.prod(constant.shape)
-    if not constant.dtype.is_floating_point:
-        return torch.zeros(constant.shape, dtype=constant.dtype, device=constant.device)
-    scale = 1 / math.sqrt(constant.shape[-1]) if len(constant.shape) > 1 else 1.0
-    numbers = torch.empty(count, device=constant.device)
-    numbers.normal_(generator=generator).mul_(scale)
-    return numbers.reshape(constant.shape).to(constant.dtype)
-
-
-def _generator(device: torch.device, known: dict[str, torch.Generator]) -> torch.Generator:
-    name = str(device)
-    if name not in known:
-        known[name] = torch.Generator(device)
-        known[name].manual_seed(SEED)
-    return known[name]
 
 
 def _storage(
@@ -102,6 +83,12 @@ def _storage(
         raise ValueError(f"a storage of {size} bytes")
     first = users[0]
     count = size // first.dtype.itemsize
+    rows = next(
+        (program.head.ends[view.name] for view in users if view.name in program.head.ends), 0
+    )
+    if rows:
+        places = [rows * (group + 1) // count for group in range(count)]
+        return torch.tensor(places, dtype=first.dtype, device=device).view(torch.uint8)
     bound = min(program.head.bounds.get(view.name, 0) for view in users)
     fan = _fan_in(first, program.head.symbols) if first.name in static else 1
     dims = len(first.sizes)

@@ -14,10 +14,8 @@ from backend.worker.trial.words import (
     device_of,
     dtype_of,
     is_constant,
-    named_device,
     no_more,
     options_of,
-    scalar,
     whole,
 )
 
@@ -51,17 +49,6 @@ class SizeInput:
     name: str
     value: Expression
     hint: int
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A tensor of the graph itself: `numbers`, else drawn."""
-
-    name: str
-    numbers: tuple[float | int | bool, ...] | None
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
 
 
 Input = TensorInput | SizeInput
@@ -178,55 +165,3 @@ def _reader_call(call: ast.Call) -> tuple[str, list[ast.expr], dict[str, ast.exp
         case ast.Attribute(value=ast.Name(id="reader"), attr=kind):
             return kind, call.args, options_of(call)
     raise Refused("a call of `reader` is expected", call.lineno)
-
-
-# Constants
-
-
-def constant_of(statement: ast.stmt) -> Constant:
-    """`self.register_buffer('NAME', torch.tensor([1, 2]).to(torch.int64).reshape([2]))`, or
-    `torch.randn([64, 64]).to(torch.float16)`, or `torch.zeros`."""
-    match statement:
-        case ast.Expr(
-            value=ast.Call(
-                func=ast.Attribute(value=ast.Name(id="self"), attr="register_buffer"),
-                args=[ast.Constant(value=str(name)), ast.Call() as made],
-                keywords=[],
-            )
-        ) if name.isidentifier():
-            return _made(name, made)
-    raise Refused("`self.register_buffer(NAME, TENSOR)` is expected", statement.lineno)
-
-
-def _made(name: str, call: ast.Call) -> Constant:
-    shape: tuple[int, ...] | None = None
-    match call:
-        case ast.Call(
-            func=ast.Attribute(value=ast.Call() as inner, attr="reshape"),
-            args=[ast.List() as sizes],
-            keywords=[],
-        ):
-            shape, call = tuple(map(whole, sizes.elts)), inner
-    match call:
-        case ast.Call(
-            func=ast.Attribute(
-                value=ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="torch"), attr=maker),
-                    args=[ast.List() as listed],
-                ) as source,
-                attr="to",
-            ),
-            args=[kind],
-            keywords=[],
-        ) if maker in ("tensor", "randn", "zeros"):
-            options = options_of(source)
-            where = options.pop("device", None)
-            no_more(options, source)
-            place = torch.device("cpu") if where is None else named_device(where)
-            if maker == "tensor":
-                numbers = tuple(map(scalar, listed.elts))
-                return Constant(name, numbers, shape or (), dtype_of(kind), place)
-            if shape is None:
-                sizes_ = tuple(map(whole, listed.elts))
-                return Constant(name, None, sizes_, dtype_of(kind), place)
-    raise Refused("a tensor of few numbers, or a drawn one, is expected", call.lineno)

@@ -17,17 +17,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from backend.inductor.sampling.machine import sensor_of
+from backend.inductor.sampling.timer import Repeat, timer_for
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
 from backend.inductor.torch.compiling import CompiledGraph
 from backend.measure.machine.state import State, Watch
+from backend.measure.rounds import ChoiceBroke, Rounds, Sample
 from backend.measure.trial import judge_arms
 from backend.model.choice import MeasuredChoice
 from backend.model.graph import Clock
 from backend.processes.shared import Mark
-from backend.worker.measure.machine import sensor_of
-from backend.worker.measure.rounds import ChoiceBroke, Rounds, Sample
-from backend.worker.measure.timer import Repeat, timer_for
 
 SEED = 1234
 TRIES = 4

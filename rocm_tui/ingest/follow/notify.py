@@ -1,18 +1,20 @@
-"""inotify through watchdog, for folders without their subfolders; and where inotify is blind.
+"""inotify, for folders without their subfolders; and where inotify is blind.
 
-watchdog's default filter reports every open and close, which our own reading causes; on a cache dir
-that is all it then does. So the filter here names what we need. watchdog is loaded when the first
-folder is watched: it is slow to import, and most commands watch nothing.
+One descriptor for all folders, which whoever waits for other things waits for, too: no threads. A
+watched folder costs the kernel some 1 KB and nothing while it is left alone, so that a cache dir's
+thousand can be watched. Opening and closing is not asked for: our own reading does that.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import struct
+import sys
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 # File systems whose changes happen on another machine
 _REMOTE = frozenset(
@@ -55,29 +57,31 @@ def _parse(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(mounts)
 
 
-if TYPE_CHECKING:
-    from watchdog.events import FileSystemEventHandler
-    from watchdog.observers.api import BaseObserver
-
-
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    handle: Any
-    device: int
-    inode: int
+_MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x40, 0x80
+_CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x100, 0x200, 0x400, 0x800
+_OVERFLOW, _IGNORED, _ONLY_FOLDERS = 0x4000, 0x8000, 0x1000000
+_OF_NAMES = _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
+_WANTED = _OF_NAMES | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDERS
+_EVENT = struct.Struct("iIII")
+"""`struct inotify_event` before its name, see inotify(7)."""
+_ROOM = 1 << 16
+"""Bytes of events that are taken at once; the kernel keeps 16,384 events."""
+_FULL = (errno.ENOSPC, errno.ENOMEM)
 
 
 class Notifier:
-    """Calls `changed(path)` from a thread of its own when something in a watched folder changes.
+    """Tells what changes in folders. For one thread, but for `folders`.
 
     Folders that cannot be watched are simply not in `folders`: the caller polls there.
     """
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
-        self._changed = changed
-        self._observer: BaseObserver | None = None
-        self._watches: dict[str, _Watch] = {}
-        self._full = False
+    def __init__(self) -> None:
+        self.descriptor = -1
+        """Can be read from when `take` has something to tell; below 0 if nothing is watched."""
+        self._watches: dict[str, tuple[int, tuple[int, int]]] = {}
+        self._paths: dict[int, list[str]] = {}
+        self._remote: dict[int, bool] = {}
+        self._blind = sys.platform != "linux"
 
     @property
     def folders(self) -> frozenset[str]:
@@ -88,82 +92,93 @@ class Notifier:
         """Watch exactly these folders, those that exist and can be; True if anything changed."""
         states = {folder: _identity(folder) for folder in wanted}
         before = self.folders
-        for folder, watch in list(self._watches.items()):
-            if states.get(folder) != (watch.device, watch.inode):
+        for folder, (_, watched) in list(self._watches.items()):
+            if states.get(folder) != watched:
                 self._unwatch(folder)
-        for folder, identity in states.items():
-            if identity is not None and folder not in self._watches:
-                self._watch(folder, identity)
+        for folder in sorted(states.keys() - self._watches.keys(), key=len):  # the highest first
+            identity = states[folder]
+            if identity is not None and not self._watch(folder, identity):
+                break
         return self.folders != before
 
+    def take(self) -> set[str] | None:
+        """The paths that changed since the last call; None if there were too many to tell."""
+        changed: set[str] = set()
+        told = True
+        for watch, mask, name in self._events():
+            told = told and not mask & _OVERFLOW
+            paths = self._paths.get(watch, ())
+            if mask & _IGNORED:  # the folder is gone
+                for path in self._paths.pop(watch, ()):
+                    self._watches.pop(path, None)
+            elif mask & _OF_NAMES and name:
+                changed.update(os.path.join(path, os.fsdecode(name)) for path in paths)  # noqa: PTH118
+            else:
+                changed.update(paths)
+        return changed if told else None
+
     def stop(self) -> None:
-        """Watch nothing any more; its threads end."""
+        """Watch nothing any more."""
         self._watches.clear()
-        if self._observer is not None:
-            self._observer.stop()
-            self._observer.join()
-            self._observer = None
+        self._paths.clear()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
-    def _watch(self, folder: str, identity: tuple[int, int]) -> None:
-        if self._full or is_remote(folder):
-            return
-        from watchdog import events
-
-        try:
-            observer = self._started()
-            if observer is None:
+    def _events(self) -> Iterator[tuple[int, int, bytes]]:
+        """The watch, the mask and the name of each that waits."""
+        while self.descriptor >= 0:
+            try:
+                data = os.read(self.descriptor, _ROOM)
+            except BlockingIOError:
                 return
-            handle = observer.schedule(
-                _handler(self._changed),
-                folder,
-                recursive=False,
-                event_filter=[
-                    events.FileModifiedEvent,
-                    events.FileCreatedEvent,
-                    events.FileMovedEvent,
-                    events.FileDeletedEvent,
-                    events.DirCreatedEvent,
-                    events.DirMovedEvent,
-                    events.DirDeletedEvent,
-                ],
-            )
-        except OSError:  # no watches or instances left, or the folder is gone again
-            return
-        self._watches[folder] = _Watch(handle, *identity)
+            at = 0
+            while at < len(data):
+                watch, mask, _, size = _EVENT.unpack_from(data, at)
+                at += _EVENT.size + size
+                yield watch, mask, data[at - size : at].rstrip(b"\0")
+
+    def _watch(self, folder: str, identity: tuple[int, int]) -> bool:
+        """False if the system watches no more folders."""
+        if self._blind:
+            return False
+        device = identity[0]
+        if device not in self._remote:
+            self._remote[device] = is_remote(folder)
+        if self._remote[device]:
+            return True
+        if self.descriptor < 0:
+            self.descriptor = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.descriptor < 0:
+            self._blind = True
+            return False
+        watch = _libc().inotify_add_watch(self.descriptor, os.fsencode(folder), _WANTED)
+        if watch < 0:
+            return _errno() not in _FULL
+        self._watches[folder] = watch, identity
+        self._paths.setdefault(watch, []).append(folder)  # two names of one folder are one watch
+        return True
 
     def _unwatch(self, folder: str) -> None:
-        watch = self._watches.pop(folder)
-        if self._observer is not None:
-            try:
-                self._observer.unschedule(watch.handle)
-            except (KeyError, OSError):
-                return  # watchdog dropped it when the folder was deleted
-
-    def _started(self) -> BaseObserver | None:
-        if self._observer is None:
-            from watchdog.observers import Observer
-            from watchdog.observers.polling import PollingObserver
-
-            observer = Observer()
-            if isinstance(observer, PollingObserver):  # its snapshots are slower than our own
-                self._full = True
-                return None
-            observer.daemon = True
-            observer.start()
-            self._observer = observer
-        return self._observer
+        watch, _ = self._watches.pop(folder)
+        paths = self._paths[watch]
+        paths.remove(folder)
+        if not paths:
+            del self._paths[watch]
+            _libc().inotify_rm_watch(self.descriptor, watch)
 
 
-def _handler(changed: Callable[[str], None]) -> FileSystemEventHandler:
-    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+@lru_cache(maxsize=1)
+def _libc() -> Any:
+    import ctypes  # slow to load, and most commands watch nothing
 
-    class Handler(FileSystemEventHandler):
-        def dispatch(self, event: FileSystemEvent) -> None:
-            for path in (event.src_path, event.dest_path):
-                if path:
-                    changed(os.fsdecode(path))
+    return ctypes.CDLL(None, use_errno=True)
 
-    return Handler()
+
+def _errno() -> int:
+    import ctypes  # as above
+
+    return ctypes.get_errno()
 
 
 def _identity(folder: str) -> tuple[int, int] | None:

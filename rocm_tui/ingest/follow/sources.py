@@ -14,16 +14,20 @@ from typing import Literal
 
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.best_configs import BestConfigs
+from rocm_tui.ingest.follow.best_configs import path_of as best_configs_of
 from rocm_tui.ingest.follow.configs import ConfigFolder
+from rocm_tui.ingest.follow.gathered import Gathered
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.follow.tree import Member, Tree, Walker, inner_folders, is_member, is_searched
 from rocm_tui.ingest.formats.registry import known_format
 from rocm_tui.ingest.records import Gone, Record, SourceState, SourceStatus, Unread
 
 _NOWHERE = frozenset({""})
-WATCHED = 48
-"""Folders that the system is asked to watch, those with sources first: each takes two threads. In
-the others a look now and then does it."""
+_ALL_BEST = best_configs_of("")
+WATCHED = 1000
+"""Folders of sources that the system is asked to watch, those with sources first. In the others a
+look now and then does it."""
 REST = 3.0
 """A whole-file source is left alone for this many times the seconds its last reading took."""
 
@@ -42,13 +46,14 @@ class SourceSet:
         self.paths = tuple(paths)
         self._early = early
         self._gathered: list[Record] = []
-        self._tailers: dict[str, Tailer | ConfigFolder] = {}
+        self._tailers: dict[str, Tailer | Gathered] = {}
         self._roots: dict[str, str] = {}
         self._walker = Walker()
         self._trees: dict[str, Tree] = {}
         self._searched: frozenset[str] = frozenset()
         self._unlistable: dict[str, Fault] = {}
         self._aliases: dict[str, str] = {}
+        self._places: dict[str, Gathered] = {}
         self._needs: dict[str, frozenset[str]] = {}
         self._wanted: frozenset[str] = frozenset()
         self._inner: frozenset[str] = frozenset()
@@ -58,8 +63,10 @@ class SourceSet:
 
     @property
     def wanted_folders(self) -> frozenset[str]:
-        """The folders in which a change can concern us, as of the last `find`."""
-        return self._wanted
+        """The folders in which a change can concern us: as of the last `find`, where kernels'
+        best configs are, and where a kernel is timed just now."""
+        now = time.monotonic()
+        return self._wanted.union(*(each.awaited(now) for each in self._places.values()))
 
     @property
     def retry_at(self) -> float | None:
@@ -71,7 +78,7 @@ class SourceSet:
     def find(self) -> list[Record]:
         """Look which files there are. Those that came are read by the next `look`."""
         records: list[Record] = []
-        tailers: dict[str, Tailer | ConfigFolder] = {}
+        tailers: dict[str, Tailer | Gathered] = {}
         roots: dict[str, str] = {}
         trees: dict[str, Tree] = {}
         for path in self.paths:
@@ -97,17 +104,28 @@ class SourceSet:
         """Whether a change at the absolute `path`, in a wanted folder, can concern us."""
         if path in self._aliases or path in self._awaited:
             return True
-        folder, name = os.path.split(path)
-        if folder in self._aliases:  # a whole cache of Triton, which is one source
+        if self._in_cache(path) is not None:
             return True
+        folder, name = os.path.split(path)
         if folder in self._inner and is_member(path):
             return True
         return folder in self._searched and is_searched(name) and os.path.isdir(path)  # noqa: PTH112
 
     def is_known(self, path: str) -> bool:
         """Whether a change at `path` concerns a file that was found already, and no other."""
-        known = path in self._aliases or os.path.dirname(path) in self._aliases  # noqa: PTH120
+        known = path in self._aliases or self._in_cache(path) is not None
         return known and not self._late_folder(path)
+
+    def _in_cache(self, path: str) -> tuple[Gathered, str] | None:
+        """The source of many files that a changed `path` lies in, and the name of its folder
+        there."""
+        above, name = os.path.split(path)
+        if (source := self._places.get(above)) is not None and source.concerns(name, ""):
+            return source, name
+        above, folder = os.path.split(above)
+        if (source := self._places.get(above)) is not None and source.concerns(folder, name):
+            return source, folder
+        return None
 
     def _late_folder(self, path: str) -> bool:
         """Whether a source that was not there when it was looked for is a folder now."""
@@ -144,15 +162,24 @@ class SourceSet:
             self._early(records)
 
     def _source(self, path: str) -> str:
-        """The source that a change at an absolute path concerns."""
-        above = self._aliases.get(os.path.dirname(path), path)  # noqa: PTH120
-        return self._aliases.get(path, above)
+        """The source that a change at an absolute path concerns, which hears of it."""
+        if (found := self._in_cache(path)) is not None:
+            cache, name = found
+            cache.tell(name)
+            return cache.path
+        return self._aliases.get(path, path)
 
     def _drop(self, path: str) -> None:
         """A file of a folder was deleted. Copies, for the other threads that look at these."""
         self._tailers = {p: tailer for p, tailer in self._tailers.items() if p != path}
         self._aliases = {alias: p for alias, p in self._aliases.items() if p != path}
         self._needs = {p: needed for p, needed in self._needs.items() if p != path}
+        self._places = {at: source for at, source in self._places.items() if source.path != path}
+
+    def hear(self, watched: frozenset[str]) -> None:
+        """These folders are watched from now on."""
+        for source in self._places.values():
+            source.is_watched = source.place in watched and source.needed <= watched
 
     def unwatched(self, watched: frozenset[str]) -> list[str]:
         """The sources that no folder of `watched` covers."""
@@ -170,7 +197,10 @@ class SourceSet:
                 statuses.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state, words))
             for path in sorted(p for p in tailers if roots.get(p) == root):
                 t = tailers[path]
-                by = _by(self._needs.get(path, _NOWHERE) <= watched)
+                if isinstance(t, BestConfigs) and not t.size:
+                    continue  # most cache dirs have none
+                told = not isinstance(t, Gathered) or t.needed <= watched
+                by = _by(told and self._needs.get(path, _NOWHERE) <= watched)
                 statuses.append(
                     SourceStatus(path, t.format, t.size, t.read, t.problems, by, t.state)
                 )
@@ -207,7 +237,7 @@ class SourceSet:
         if problem != before:
             records += [Gone(path)] if before is not None else []
             records += [problem] if problem is not None else []
-        return tree.members
+        return members_of(tree)
 
     def _place(self) -> None:
         """Work out which folders to watch for whom, and which new names to wait for there."""
@@ -234,7 +264,10 @@ class SourceSet:
         for path, tailer in self._tailers.items():
             absolute = os.path.abspath(path)  # noqa: PTH100
             folder, child = _nearest_folder(absolute)
-            needed = {absolute if isinstance(tailer, ConfigFolder) else folder}
+            if isinstance(tailer, BestConfigs):
+                needs[path] = frozenset({tailer.place})
+                continue
+            needed = {absolute if isinstance(tailer, Gathered) else folder}
             aliases[absolute] = path
             if child != absolute:
                 awaited.add(child)
@@ -246,6 +279,8 @@ class SourceSet:
         self._inner, self._awaited = frozenset(inner), frozenset(awaited)
         self._searched = frozenset(searched)
         self._needs, self._aliases = needs, aliases
+        gathered = [t for t in self._tailers.values() if isinstance(t, Gathered)]
+        self._places = {source.place: source for source in gathered}
         self._wanted = self._to_watch(list(inner))
 
     def _to_watch(self, inner: list[str]) -> frozenset[str]:
@@ -263,11 +298,20 @@ class SourceSet:
 
 def follower(
     member: Member, early: Callable[[list[Record]], None] | None = None
-) -> Tailer | ConfigFolder:
-    """What follows a member of a folder, which may be a whole cache of Triton."""
+) -> Tailer | Gathered:
+    """What follows a member of a folder, which may be a whole cache of Triton, or all the best
+    configs of a cache dir."""
+    if member.path.endswith(_ALL_BEST):
+        return BestConfigs(member.path, early)
     if member.known == ConfigFolder.format and os.path.isdir(member.path):  # noqa: PTH112
-        return ConfigFolder(member.path)
+        return ConfigFolder(member.path, early)
     return Tailer(member.path, member.known, member.wanted, early)
+
+
+def members_of(tree: Tree) -> tuple[Member, ...]:
+    """The sources of a tree: what it has found, and of each cache dir the best configs."""
+    best = [Member(best_configs_of(cache), BestConfigs.format) for cache in sorted(tree.caches)]
+    return (*tree.members, *best)
 
 
 def unsearched(path: str, tree: Tree) -> Fault | None:

@@ -223,8 +223,9 @@ class Tailer:
         while data := os.pread(fd, _PIECE, content.read):
             records += self._feed(content.stream, data)
             content.read += len(data)
-            if len(data) == _PIECE:
-                records = self._give(records)
+            if len(data) < _PIECE and content.read >= self.size:
+                break
+            records = self._give(records)
         self.size = content.read
         content.settle_at = now + QUIET
         return records

@@ -14,6 +14,7 @@ import os
 import re
 import time
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from backend.counted import counted
@@ -94,6 +95,7 @@ class _Search:
     """A search as far as it has come."""
 
     root: str
+    depth: int
     folders: list[str] = field(default_factory=list)
     caches: set[str] = field(default_factory=set)
     members: list[Member] = field(default_factory=list)
@@ -107,7 +109,7 @@ class _Search:
     bound: str = ""
 
     def tree(self) -> Tree:
-        deep = f"{counted(self.too_deep, 'folder')} more than {depth()} levels below"
+        deep = f"{counted(self.too_deep, 'folder')} more than {self.depth} levels below"
         bounds = [self.bound] if self.bound else []
         bounds += [deep] if self.too_deep else []
         counts = (
@@ -130,9 +132,9 @@ class Walker:
 
     def walk(self, root: str) -> Tree:
         """Everything below `root`. Raises OSError if it cannot be listed itself."""
-        search = _Search(root)
+        search = _Search(root, depth())
         level = self._visit(search, root, first=True)
-        for _ in range(depth()):
+        for _ in range(search.depth):
             level = [below for folder in level for below in self._below(search, folder)]
         search.too_deep += len(level)
         return search.tree()
@@ -221,6 +223,7 @@ def _tritons(folder: str) -> list[Member]:
     return [Member(os.path.join(folder, name), configs.FORMAT.name) for name in names]  # noqa: PTH118
 
 
+@lru_cache(1024)
 def inner_folders(folder: str) -> tuple[str, str, str]:
     """Of a cache dir those that hold its times and its sessions, and what the second lies in."""
     layout = Layout(Path(folder))

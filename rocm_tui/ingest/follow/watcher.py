@@ -7,12 +7,19 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.follow.configs import ConfigFolder
 from rocm_tui.ingest.follow.notify import Notifier
-from rocm_tui.ingest.follow.sources import SourceSet, follower, unlistable, unsearched
+from rocm_tui.ingest.follow.shared import read_all
+from rocm_tui.ingest.follow.sources import (
+    SourceSet,
+    follower,
+    members_of,
+    unlistable,
+    unsearched,
+)
 from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer
 from rocm_tui.ingest.follow.tree import Walker
 from rocm_tui.ingest.formats.reader import NotReadable, StreamReader
@@ -25,6 +32,10 @@ from rocm_tui.ingest.formats.registry import (
     sniff,
 )
 from rocm_tui.ingest.records import STDIN, Record, SourceStatus, Unread
+from rocm_tui.ssh.address import is_far
+
+if TYPE_CHECKING:  # most read what is here
+    from rocm_tui.ingest.far.source import FarSource
 
 
 class Stdin:
@@ -111,8 +122,10 @@ _DEPTH = 8
 """Folders below each other that can appear between two sweeps and still be watched at once."""
 _PATIENCE = 1.0
 """Seconds that the end of the program waits for a read."""
-_LEISURE = 300.0
-"""A look may take one part of this of the time between two."""
+_LEISURE = 1000.0
+"""A look may take one part of this of the time between two;"""
+_QUIET, _BUSY = 3.0, 30.0
+"""a poll one part of so many times that, once nothing has come for so many seconds."""
 _HASTE = 20.0
 """The same where something appeared: folders may come by the hundred."""
 
@@ -126,10 +139,14 @@ def read_sources(paths: Sequence[str]) -> list[Record]:
     for path in dict.fromkeys(paths):
         if path == STDIN:
             records += Stdin().read_all()
+        elif is_far(path):
+            from rocm_tui.ingest.far.source import read_far  # most read what is here
+
+            records += read_far(path)
         elif os.path.isdir(path):  # noqa: PTH112
             records += _read_folder(path)
         elif os.path.exists(path):  # noqa: PTH110
-            records += _read_file(Tailer(path, known_format(path)))
+            records += read_all([Tailer(path, known_format(path))])
         else:
             records.append(Unread(path, "no such file or folder"))
     return records
@@ -140,14 +157,17 @@ def _read_folder(path: str) -> list[Record]:
         tree = Walker().walk(path)
     except OSError as error:
         return [unlistable(path, error)]
-    tailers = map(follower, tree.members)
-    records: list[Record] = [record for tailer in tailers for record in _read_file(tailer)]
+    records = read_all(list(map(follower, members_of(tree))))
     problem = unsearched(path, tree)
     return [*records, problem] if problem else records
 
 
-def _read_file(tailer: Tailer | ConfigFolder) -> list[Record]:
-    return tailer.poll() + tailer.close()
+def _far_sources(
+    texts: Sequence[str], sink: Callable[[list[Record]], None], *, polling: bool
+) -> Sequence[FarSource]:
+    from rocm_tui.ingest.far.source import FarSource  # see `read_sources`
+
+    return [FarSource(text, sink, polling=polling) for text in texts]
 
 
 _MANY, _ALONE = 1000, 0.3
@@ -157,9 +177,10 @@ _MANY, _ALONE = 1000, 0.3
 class Watcher:
     """Follows sources in a thread of its own and hands what changed to `sink`, batch by batch.
 
-    `sink` is called from that thread; so is `settled`, when all that the sources held at the start
-    was handed over. A path may not exist yet. `interval` is the seconds between two looks at a
-    source that inotify cannot watch, or at all of them with `polling`.
+    `sink` is called from that thread, and for each source `ssh://...` from one of its own. So is
+    `settled`, when all that the sources here held at the start was handed over. A path may not
+    exist yet. `interval` is the seconds between two looks at a source that inotify cannot watch, or
+    at all of them with `polling`.
     """
 
     def __init__(
@@ -171,24 +192,26 @@ class Watcher:
         interval: float = 0.25,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
-        files = [path for path in dict.fromkeys(paths) if path != STDIN]
+        far = [path for path in dict.fromkeys(paths) if is_far(path)]
+        files = [path for path in dict.fromkeys(paths) if path != STDIN and path not in far]
+        self._far = _far_sources(far, sink, polling=polling) if far else ()
         self._set = SourceSet(files, self._put)
         self._handed = 0
         self._stdin = Stdin() if STDIN in paths else None
         self._sink = sink
         self._polling = polling
         self._interval = interval
-        self._notifier = Notifier(self._changed)
+        self._notifier = Notifier()
         self._watched: frozenset[str] = frozenset()
+        self._asked: frozenset[str] = frozenset()
         self._lock = threading.Lock()
-        self._dirty: set[str] = set()
         self._stopping = False
         self._settled = settled
         self._wake_read, self._wake_write = -1, -1
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
         self._next_poll = 0.0
-        self._swept = 0.0
+        self._swept = self._came = 0.0
 
     def start(self) -> None:
         """Begin. The first batch is what the sources hold already."""
@@ -197,6 +220,8 @@ class Watcher:
         os.set_blocking(self._wake_write, False)
         self._thread = threading.Thread(target=self._run, name="rocm-tui-watch", daemon=True)
         self._thread.start()
+        for far in self._far:
+            far.start()
 
     def stop(self) -> None:
         """End: no thread and no descriptor is left, and `sink` is not called any more. A read that
@@ -205,6 +230,8 @@ class Watcher:
         if thread is None:
             return
         self._stopping = True
+        for far in self._far:
+            far.stop()
         self._wake()
         thread.join(_PATIENCE)
         if thread.is_alive():  # in the middle of a read, which a slow disk may hold up
@@ -216,16 +243,11 @@ class Watcher:
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """The state of each source, in the order given; a folder is followed by its files."""
-        statuses = self._set.statuses(self._watched)
-        return statuses if self._stdin is None else (*statuses, self._stdin.status())
-
-    # From watchdog's thread
-
-    def _changed(self, path: str) -> None:
-        if self._set.matters(path):
-            with self._lock:
-                self._dirty.add(path)
-            self._wake()
+        statuses = list(self._set.statuses(self._watched))
+        statuses += [self._stdin.status()] if self._stdin is not None else []
+        for far in self._far:
+            statuses += far.statuses()
+        return tuple(statuses)
 
     def _wake(self) -> None:
         with self._lock:
@@ -263,6 +285,8 @@ class Watcher:
     def _wait(self) -> bool:
         """Sleep until something is to be done; True if standard input is part of it."""
         descriptors = [self._wake_read]
+        if self._notifier.descriptor >= 0:
+            descriptors.append(self._notifier.descriptor)
         if self._stdin is not None and self._stdin.open:
             descriptors.append(self._stdin.descriptor)
         times = [self._next_sweep, self._next_poll]
@@ -272,24 +296,38 @@ class Watcher:
         ready, _, _ = select.select(descriptors, [], [], max(0.0, min(times) - time.monotonic()))
         if self._wake_read in ready:
             os.read(self._wake_read, 1 << 16)
-        return any(descriptor != self._wake_read for descriptor in ready)
+        return self._stdin is not None and self._stdin.descriptor in ready
 
     def _step(self, stdin: bool) -> list[Record]:
         """One waking: read what changed."""
         batch = self._stdin.read() if stdin and self._stdin else []
-        with self._lock:
-            dirty, self._dirty = self._dirty, set()
         now = time.monotonic()
+        changed = self._notifier.take()
+        if changed is None:
+            self._next_sweep = now
+        dirty = {path for path in changed or () if self._set.matters(path)}
         if not all(self._set.is_known(path) for path in dirty):
             self._next_sweep = min(self._next_sweep, self._swept)
         if now >= self._next_sweep:
             return batch + self._sweep()
-        if now >= self._next_poll:
+        if polled := now >= self._next_poll:
             batch += self._set.find()
             dirty.update(self._set.unwatched(self._watched))
-            rest = (time.monotonic() - now) * _LEISURE
+        batch += self._set.look(dirty)
+        if batch:
+            self._came = now
+        if polled:  # a look that found something is no measure of the next
+            quiet = 1.0 if now - self._came < _BUSY else _QUIET
+            rest = 0.0 if batch else (time.monotonic() - now) * _LEISURE * quiet
             self._next_poll = now + max(self._interval, min(rest, SWEEP))
-        return batch + self._set.look(dirty)
+        if not self._polling and (wanted := self._set.wanted_folders) != self._asked:
+            self._asked = wanted
+            if self._notifier.sync(wanted):
+                new = self._notifier.folders - self._watched
+                self._watched = self._notifier.folders
+                self._set.hear(self._watched)
+                batch += self._set.look(new)  # what came before it was watched
+        return batch
 
     def _sweep(self) -> list[Record]:
         """Find sources, watch what must be watched, look at everything."""
@@ -301,6 +339,7 @@ class Watcher:
                     break
                 batch += self._set.find()  # what appeared before it was watched
         self._watched = self._notifier.folders
+        self._set.hear(self._watched)
         found = time.monotonic() - start
         batch += self._set.look()
         end = time.monotonic()

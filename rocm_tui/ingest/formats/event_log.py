@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
 from sys import intern
 
 from backend.errors import EventInvalid
-from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
-from backend.model.convolution import of_text
+from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.events import (
     ActivityChanged,
-    BenchmarkStarted,
-    ChoiceCompiled,
-    ChoiceFailed,
-    ChoiceSelected,
     ChoiceTimed,
     Event,
     GraphCalled,
@@ -31,110 +25,37 @@ from backend.model.events import (
     TuningMeasured,
     TuningStarted,
 )
-from backend.model.origin import provider
 from backend.model.session import LATEST, Session
-from backend.model.tuning import Seconds, State, Tuning
-from backend.wire.events import Offer, decode, decode_selected, decode_started, decode_timed
+from backend.model.tuning import Tuning
+from backend.wire.events import (
+    WholeTuning,
+    decode,
+    decode_selected,
+    decode_started,
+    decode_timed,
+    decode_tuning,
+)
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.graph_events import GraphFolds, cleaned
 from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
 from rocm_tui.ingest.formats.session_events import ActivityFold, Progress
+from rocm_tui.ingest.formats.tuning_events import (
+    Known,
+    OfTuning,
+    TuningFold,
+    by_hash,
+    clean_choice,
+    finite,
+    kept,
+)
+from rocm_tui.ingest.formats.whole_tunings import Whole, tunings
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
 
 MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
 _LATE = 1000
 """Tunings that ended last, of which more may be told: threads that compiled for them may be late.
-"""
-
-
-_OfTuning = (
-    ChoiceTimed | ChoiceCompiled | BenchmarkStarted | ChoiceSelected | ChoiceFailed | TuningFailed
-)
-_Known = Choice | Offer
-"""A choice as far as it is known before it is timed."""
-
-
-@dataclass(slots=True)
-class _Fold:
-    """A running tuning: its `choices` by hash, and what has come of them since: milliseconds, or
-    how they failed. `told` makes the tuning as it started, with what is given besides."""
-
-    op: str
-    when: float | None
-    told: Callable[..., Tuning]
-    choices: Mapping[str, _Known]
-    outcomes: dict[str, float | ChoiceFailed] = field(default_factory=dict)
-    state: State = "running"
-    compiled: int = 0
-    timed: int = 0
-    benchmarking: bool = False
-    selected: ChoiceSelected | None = None
-
-    @classmethod
-    def reopened(cls, ended: Tuning) -> _Fold:
-        """Of a tuning that had ended, should more be told of it."""
-        choices = {choice.hash or choice.label: choice for choice in ended.choices}
-        told = partial(replace, ended)
-        return cls(
-            ended.op, ended.when, told, choices, {}, ended.state, ended.compiled, ended.timed
-        )
-
-    def take(self, event: _OfTuning) -> None:
-        if isinstance(event, ChoiceTimed):
-            self.time(_text(event.hash), event.ms)
-        elif isinstance(event, ChoiceFailed):
-            self.timed += event.phase == "benchmark"
-            self.outcomes[_text(event.hash)] = event
-        elif isinstance(event, ChoiceCompiled):
-            self.compiled += 1
-        elif isinstance(event, BenchmarkStarted):
-            self.benchmarking = True
-        else:
-            self.state = "done"
-            if isinstance(event, ChoiceSelected):
-                self.selected = event
-
-    def time(self, hash: str, ms: float) -> None:
-        self.timed += 1
-        self.outcomes[hash] = ms
-
-    def progress(self) -> Progress | None:
-        """How far it is; None where all is done but to say what was selected."""
-        op, when = self.op, self.when
-        if self.benchmarking or self.timed:
-            done, total = len(self.outcomes), len(self.choices)
-            return Progress("tuning", op, when, done, total) if done < total else None
-        choices = map(_after, self.choices.values())
-        compiled = [choice for choice in choices if provider(choice) != "aten"]
-        done = self.compiled + len(self.outcomes)
-        return Progress("precompiling", op, when, min(done, len(compiled)), len(compiled))
-
-    def result(self) -> Tuning:
-        ends = self.outcomes
-        choices: list[Choice] = []
-        for key, known in self.choices.items():
-            ms = ends.get(key)
-            if known.__class__ is tuple and ms.__class__ is float and 0 <= ms < math.inf:
-                name, hash_, text = known  # as below, for most of them
-                choices.append(Choice(intern(name), intern(hash_), ms, text))
-            else:
-                choices.append(_after(known, ms))
-        choices += [
-            _after(Choice(hash=key), end) for key, end in ends.items() if key not in self.choices
-        ]
-        now = partial(
-            self.told,
-            choices=sort_choices(choices),
-            state=self.state,
-            compiled=self.compiled,
-            timed=self.timed,
-        )
-        end = self.selected
-        if end is None:
-            return now()
-        seconds = Seconds(_known(end.benchmark_seconds), _known(end.precompile_seconds))
-        return now(selected=_text(end.hash), selected_by=end.by, seconds=seconds)
+The end of the session is the last word on all of them."""
 
 
 class EventLog:
@@ -146,7 +67,8 @@ class EventLog:
         self._lines = WholeLines(MAX_LINE)
         self._line = 0
         self._session: Session | None = None
-        self._folds: dict[int, _Fold] = {}
+        self._folds: dict[int, TuningFold] = {}
+        self._whole: dict[int, Whole] = {}
         self._ended: dict[int, Tuning] = {}
         self._changed: dict[int, None] = {}
         self._graphs = GraphFolds(source)
@@ -157,19 +79,22 @@ class EventLog:
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
         dropped = self._lines.dropped
-        folds = self._folds
-        for line in self._lines.feed(data):
-            self._line += 1
-            timed = decode_timed(line)
-            if timed is None:
-                self._read(line)
-            elif fold := folds.get(timed[0]):
-                fold.time(intern(timed[1]), timed[2])
-                self._changed[timed[0]] = None
+        block = self._lines.block(data)
+        text, at = block.decode("latin-1"), 0  # a character a byte
+        while at < len(text):
+            whole = decode_tuning(text, at)
+            if whole is not None:
+                self._line += text.count("\n", at, whole.end)
+                self._end(whole)
+                at = whole.end
             else:
-                self._fold(ChoiceTimed(*timed))
+                self._line += 1
+                end = text.index("\n", at)
+                self._read(block[at:end])
+                at = end + 1
         if self._lines.dropped > dropped:
-            self._problem("a line of more than 16 MiB")
+            what = "a line of more than 16 MiB"
+            self._records += self._complaints.about(what, self._line + 1)
         return self._take()
 
     def close(self) -> list[Record]:
@@ -177,9 +102,9 @@ class EventLog:
         self._line += 1
         self._read(self._lines.rest(), torn=True)
         self._activity.settle()
-        records = self._activity.changed(self._progress())
+        progress = self._progress()  # what it does still, if it lives
         self._cut()
-        return records + self._take()
+        return [*self._take_changed(), *self._activity.changed(progress)]
 
     @property
     def waits(self) -> bool:
@@ -194,9 +119,15 @@ class EventLog:
 
     def _read(self, line: bytes, torn: bool = False) -> None:
         event: Event | None
-        if started := decode_started(line):
-            event, offers = started
-            self._start(event, {offer[1]: offer for offer in offers}, len(offers))
+        if timed := decode_timed(line):
+            if fold := self._going(timed[0]):
+                fold.time(intern(timed[1]), timed[2])
+                self._changed[timed[0]] = None
+            else:
+                self._fold(ChoiceTimed(*timed))
+            return
+        if start := decode_started(line):
+            self._start(start.event, by_hash(start), len(start.offers))
             return
         if not line.strip():
             return
@@ -210,23 +141,21 @@ class EventLog:
             self._fold(event)
 
     def _fold(self, event: Event) -> None:
-        if isinstance(event, _OfTuning):
-            fold = self._folds.get(event.n)
+        if isinstance(event, OfTuning):
+            fold = self._going(event.n)
             if fold is None:
-                if event.n not in self._ended:
-                    self._problem(f"an event of tuning {event.n}, of which no start is known")
-                    return
-                fold = self._folds[event.n] = _Fold.reopened(self._ended[event.n])
+                self._problem(f"an event of tuning {event.n}, of which no start is known")
+                return
             if isinstance(event, TuningFailed):
                 self._problem(f"tuning {fold.op} failed: {clean(event.reason)}")
             fold.take(event)
             self._changed[event.n] = None
         elif isinstance(event, TuningStarted):
-            choices = {_text(c.hash or c.label): _clean_choice(c) for c in event.choices}
+            choices = {kept(c.hash or c.label): clean_choice(c) for c in event.choices}
             self._start(event, choices, len(event.choices))
         elif isinstance(event, SessionStarted):
             self._session = replace(
-                cleaned(event.session), started=_known(event.session.started) or 0.0
+                cleaned(event.session), started=finite(event.session.started) or 0.0
             )
             self._records.append(SessionSeen(self._session))
             self._activity.begin(self._session)
@@ -239,6 +168,8 @@ class EventLog:
         elif isinstance(event, SessionEnded | ProcessExited):
             self._activity.take(event)
             self._cut()
+            self._records += self._told()
+            self._ended.clear()  # nobody tells more of them: a thousand logs would hold all
         elif isinstance(event, HooksOff):
             self._problem(f"nothing is recorded: {clean(event.reason)}")
         elif isinstance(event, TuningMeasured):
@@ -248,29 +179,30 @@ class EventLog:
             else:
                 self._problem(f"a measurement of {measurement.op[:60]} whose numbers cannot be")
 
-    def _start(self, event: TuningStarted, choices: Mapping[str, _Known], count: int) -> None:
-        session = self._session
-        op, when = _text(event.op), _known(event.when)
-        told = partial(
-            Tuning,
-            op=op,
-            shapes=event.shapes,
-            strides=event.strides,
-            dtypes=tuple([_text(dtype) for dtype in event.dtypes]),
-            device=_text(event.device),
-            precision=_text(event.precision),
-            inputs_key=_text(event.inputs),
-            num_choices=count,
-            rank=session.rank if session else None,
-            session=session.id if session else None,
-            when=when,
-            sources=self._sources,
-            threads=session.threads if session else None,
-            options=of_text(event.options) if event.options else (),
-        )
-        self._ended.pop(event.n, None)
-        self._folds[event.n] = _Fold(op, when, told, choices)
-        self._changed[event.n] = None
+    def _going(self, n: int) -> TuningFold | None:
+        """The tuning of this number, to be told more of; None where no start is known."""
+        if whole := self._whole.pop(n, None):
+            self._folds[n] = whole.fold()
+        elif n in self._ended and n not in self._folds:
+            self._folds[n] = TuningFold.reopened(self._ended[n])
+        return self._folds.get(n)
+
+    def _end(self, told: WholeTuning) -> None:
+        """Take all of a tuning at once."""
+        self._forget(told.start.n)
+        self._whole[told.start.n] = Whole(told, self._session, self._sources)
+
+    def _start(self, event: TuningStarted, choices: Mapping[str, Known], count: int) -> None:
+        self._forget(event.n)
+        session, sources = self._session, self._sources
+        self._folds[event.n] = TuningFold.begun(event, choices, count, session, sources)
+
+    def _forget(self, n: int) -> None:
+        """Another tuning has this number from now on."""
+        self._ended.pop(n, None)
+        self._folds.pop(n, None)
+        self._whole.pop(n, None)
+        self._changed[n] = None
 
     def _cut(self) -> None:
         for n, fold in self._folds.items():
@@ -282,18 +214,32 @@ class EventLog:
         self._records += self._complaints.about(what, self._line)
 
     def _take(self) -> list[Record]:
-        records = self._records
+        return [*self._take_changed(), *self._activity.changed(self._progress())]
+
+    def _take_changed(self) -> list[Record]:
+        records = self._records + self._told()
+        self._records = []
+        return [*records, *self._graphs.changed()]
+
+    def _told(self) -> list[Record]:
+        """The tunings of which something was told since the last time."""
+        records: list[Record] = []
+        whole = dict(zip(self._whole, tunings(list(self._whole.values())), strict=True))
+        self._whole.clear()
         for n in self._changed:
-            fold = self._folds[n]
-            tuning = fold.result()
+            if n in whole:
+                tuning, ended = whole[n], True
+            else:
+                fold = self._folds[n]
+                tuning, ended = fold.result(), fold.state != "running"
             records.append(Seen(uid_of(self.source, n), tuning))
-            if fold.state != "running":
+            if ended:
                 self._ended[n] = tuning
-                del self._folds[n]
+                self._folds.pop(n, None)
         for n in list(self._ended)[:-_LATE]:
             del self._ended[n]
-        self._records, self._changed = [], {}
-        return [*records, *self._graphs.changed(), *self._activity.changed(self._progress())]
+        self._changed = {}
+        return records
 
     def _progress(self) -> Progress | None:
         """Of the latest tuning that goes on."""
@@ -308,29 +254,6 @@ FORMAT = Format(
     suffixes=LOGS | DOCUMENTS,
     stream=EventLog,
 )
-
-
-def _after(known: _Known, outcome: float | ChoiceFailed | None = None) -> Choice:
-    if isinstance(known, Choice):
-        if outcome is None:
-            return known
-        name, hash_, text = known.name, known.hash, known.description
-    else:
-        name, hash_, text = intern(known[0]), intern(known[1]), known[2]
-    if outcome is None or (outcome.__class__ is float and 0 <= outcome < math.inf):
-        return Choice(name, hash_, outcome, text)
-    reason = clean(outcome.reason) if isinstance(outcome, ChoiceFailed) else None
-    return Choice(name, hash_, None, text, failed=True, reason=reason or None)
-
-
-def _text(text: str) -> str:
-    """Clean, and kept once however often it comes: a model's tunings share hashes and keys."""
-    return intern(clean(text))
-
-
-def _known(seconds: float | None) -> float | None:
-    """What is not finite, or a date that no calendar has, is not known."""
-    return seconds if seconds is not None and 0 <= seconds <= LATEST else None
 
 
 def _can_be(measurement: Measurement) -> bool:
@@ -360,11 +283,3 @@ def _told_perhaps(measurement: Measurement) -> tuple[float | None, ...]:
 
 def _finite(choice: MeasuredChoice) -> tuple[float, ...]:
     return choice.ms, choice.spread, choice.ratio, choice.low, choice.ratio_low
-
-
-def _clean_choice(choice: Choice) -> Choice:
-    """Written out: a log has very many of them."""
-    name = None if choice.name is None else _text(choice.name)
-    hash_ = None if choice.hash is None else _text(choice.hash)
-    reason = None if choice.reason is None else clean(choice.reason)
-    return Choice(name, hash_, choice.ms, clean(choice.description), choice.failed, reason)

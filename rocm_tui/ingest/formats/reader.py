@@ -101,29 +101,44 @@ class Complaints:
 
 
 class WholeLines:
-    """Bytes as they come, line by line. A line that has no end within `most` bytes is dropped."""
+    """Bytes as they come, line by line. A line that has no end within `most` bytes is dropped: it
+    comes as an empty one when it ends, and is counted as soon as it is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._rest = bytearray()
+        self._dropping = False
         self.dropped = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that end in `data`, without their ends."""
-        end = data.rfind(b"\n")
-        lines: list[bytes] = []
-        if end >= 0:
-            lines = (bytes(self._rest) + data[:end]).split(b"\n")
+        return self.block(data).split(b"\n")[:-1]
+
+    def block(self, data: bytes) -> bytes:
+        """The lines that end in `data`, with their ends, in one."""
+        if self._dropping:
+            data = data[data.find(b"\n") :] if b"\n" in data else b""
+            self._dropping = not data
+        end = data.rfind(b"\n") + 1
+        block = b""
+        if end:
+            block = bytes(self._rest) + data[:end]
             self._rest.clear()
-        self._rest += data[end + 1 :]
+        self._rest += data[end:]
         if len(self._rest) > self._most:
             self._rest.clear()
+            self._dropping = True
             self.dropped += 1
-        return lines
+        return block
+
+    @property
+    def open(self) -> bytes:
+        """The last line as far as it came; it is still to end."""
+        return bytes(self._rest)
 
     def rest(self) -> bytes:
         """The last line, which has no end: there is no more."""
-        rest = bytes(self._rest)
+        rest = self.open
         self._rest.clear()
         return rest
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from rocm_tui.ingest.formats import (
+    best_config,
     cache_file,
     configs,
     event_log,
@@ -15,19 +16,17 @@ from rocm_tui.ingest.formats import (
     profiler_trace,
     stderr_log,
     torch_trace,
+    tuned_table,
 )
-from rocm_tui.ingest.formats.reader import TABLES, Format
+from rocm_tui.ingest.formats.reader import Format
 
 FORMATS = (
-    Format(
-        "tunableop",
-        begins=re.compile(rb"Validator,"),
-        suffixes=TABLES,
-        refused="TunableOp results are not supported yet",
-    ),
+    *tuned_table.FORMATS,
+    *tuned_table.PACKED,
     event_log.FORMAT,
     cache_file.FORMAT,
     configs.FORMAT,
+    best_config.FORMAT,
     mm_log.FORMAT,
     torch_trace.FORMAT,
     profiler_trace.FORMAT,
@@ -35,7 +34,7 @@ FORMATS = (
 )
 """The first whose beginning fits is it."""
 _BINARY = Format("binary", refused="not a text file; nothing was read of it")
-_BY_NAME = {format.name: format for format in (*FORMATS, _BINARY)}
+_BY_NAME = {format.name: format for format in (*FORMATS, tuned_table.KERNELS, _BINARY)}
 _BY_SUFFIX = {
     suffix: frozenset(format.name for format in FORMATS if suffix in format.suffixes)
     for suffix in frozenset().union(*(format.suffixes for format in FORMATS))
@@ -76,7 +75,8 @@ def sniff(head: bytes) -> str:
     if not head.strip():
         return EMPTY
     if _is_binary(head):
-        return _BINARY.name
+        packed = (*tuned_table.PACKED, tuned_table.KERNELS)
+        return next((f.name for f in packed if f.begins and f.begins.match(head)), _BINARY.name)
     start = head.lstrip()
     for format in FORMATS:
         if format.begins and format.begins.match(start):

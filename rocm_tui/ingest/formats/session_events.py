@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import typing
 from dataclasses import dataclass, replace
 
 from backend.model.activity import Activity, State
 from backend.model.events import ActivityChanged, ProcessExited, SessionEnded
 from backend.model.session import LATEST, Session
+from backend.model.word import is_word
 from rocm_tui.ingest.records import ActivitySeen
 
 _WORDS: dict[str, State] = {
@@ -27,6 +29,15 @@ class Progress:
     since: float | None
     done: int
     total: int
+    rank: int | None = None
+
+
+def _doing(word: str) -> str | None:
+    """What it does: a state, or the word of a later version, as it stands there. None for what is
+    no such word, and for one that is not its own to say, such as that it died."""
+    if word in typing.get_args(State):
+        return _WORDS.get(word)
+    return None if is_word(word) else word
 
 
 class ActivityFold:
@@ -49,15 +60,15 @@ class ActivityFold:
             self._told = Activity(state, state, session.started or None)
 
     def take(self, event: ActivityChanged | SessionEnded | ProcessExited) -> None:
-        """Take an event in; what this version does not know is ignored."""
+        """Take an event in."""
         told = self._told
         if told is None:
             return
         when = event.when if 0 <= event.when <= LATEST else None
         if isinstance(event, ActivityChanged):
-            state = _WORDS.get(event.activity)
-            if state is not None:
-                self._told = replace(told, state=state, told=state, since=when)
+            word = _doing(event.activity)
+            if word is not None:
+                self._told = replace(told, state=word, told=word, since=when)
             return
         self._ended = True
         state = "done"
@@ -114,6 +125,7 @@ class ActivityFold:
                 op=running.op,
                 done=running.done,
                 total=running.total,
+                rank=running.rank,
             )
             if not self._ended:
                 told = replace(told, state=running.state)

@@ -14,13 +14,14 @@ from math import prod
 from types import MappingProxyType
 from typing import Literal
 
-from backend.model.kernel import TRITON, sizes_of
+from backend.model.inductor_kernel import is_kernel
+from backend.model.kernel import sizes_of
 from backend.model.ops import gemm_sizes
 from backend.model.origin import device_kind, own_template, provider
 from backend.model.session import Session
 from rocm_tui.harmless import plain
 from rocm_tui.session import in_use, stats
-from rocm_tui.session.facets import layout_of
+from rocm_tui.session.facets import tuner_of
 from rocm_tui.session.model import Row
 from rocm_tui.session.named import called
 from rocm_tui.session.peaks import machine_of
@@ -87,8 +88,8 @@ def _dtype(row: Row, known: Known) -> Words:
 def _sizes(row: Row, known: Known) -> Words:
     """Each as `x8x128x256x`: a size, or several in a row, are found between two `x`."""
     tuning = row.tuning
-    triton = tuning.op == TRITON  # whose text has the kernel's name before
-    whole = sizes_of(tuning.inputs_key or "") if triton else stats.sizes_text(tuning)
+    kernel = is_kernel(tuning.op)  # whose text has the kernel's name before
+    whole = sizes_of(tuning.inputs_key or "") if kernel else stats.sizes_text(tuning)
     operands = ["x".join(map(str, shape)) for shape in tuning.shapes]
     return tuple(f"x{text.replace('×', 'x')}x" for text in (*whole.split(" · "), *operands) if text)
 
@@ -104,7 +105,8 @@ def _device(row: Row, known: Known) -> Words:
     """`gfx942`, `cuda:0`, `cuda`, `gpu`, the words of its name."""
     device = row.tuning.device or ""
     machine = machine_of(row.tuning, known.sessions, {})
-    arch = (machine.arch or "").partition(":")[0]
+    entry = row.tuning.entry
+    arch = (machine.arch or (entry.device if entry else "")).partition(":")[0]
     kind = device_kind(row.tuning)
     name = machine.name if machine.name != "cpu" else ""
     return _words(arch, device, device.partition(":")[0], kind, name, *name.split())
@@ -215,7 +217,7 @@ FIELDS: tuple[QueryField, ...] = (
         ("size",), largest=True, place=_volume, example="shape:4096x128",
     ),
     QueryField(
-        "layout", "word", lambda row, _: _words(layout_of(row.tuning)),
+        "layout", "word", lambda row, _: _words(row.layout),
         "of both factors: nn, nt, tn, tt; nhwc or nchw of a convolution", example="layout:nt",
     ),
     QueryField(
@@ -254,6 +256,10 @@ FIELDS: tuple[QueryField, ...] = (
     QueryField(
         "by", "word", _by, "who made what is in use: aten, triton, cpp, ck, rocm, ours",
         example="by:triton", each=True,
+    ),
+    QueryField(
+        "tuner", "word", lambda row, _: _words(tuner_of(row) or "inductor"),
+        "whose table has it: tunableop, aiter, ...; or inductor", example="tuner:tunableop",
     ),
     QueryField(
         "winner", "word", _winner, "the choice in use: pinned, else the fastest",
@@ -301,7 +307,7 @@ FIELDS: tuple[QueryField, ...] = (
         example="tflops<100",
     ),
     QueryField(
-        "id", "word", lambda row, _: _words(row.id, *row.aliases), "of the tuning",
+        "id", "word", lambda row, _: _words(*row.ids), "of the tuning",
         example="id:3fa91c2",
     ),
 )  # fmt: skip

@@ -118,7 +118,8 @@ class CompareView(LineView):
         line: list[Span] = [(" " + ("◂ more" if before else "").ljust(self._title_cells), "head")]
         for at in seen:
             place = shown.tuning.choices.index(shown.choices[at]) + 1
-            name = shorten(f"#{place} {plain(shown.choices[at].label)}", cells - 2)
+            label = shorten(plain(shown.choices[at].label), cells - len(f"#{place}") - 3)
+            name = f"#{place} {label}"
             line.append((name.ljust(cells), "title" if at == self.column else "head"))
         line.append(("▸ more" if seen[-1] < len(shown.choices) - 1 else "", "head"))
         head = filled(tuple(line), width)
@@ -278,12 +279,14 @@ class CompareScreen(BaseScreen):
         self.show_keys(keys, {action for action, why in told.items() if why})
 
     def _why_not_read(self) -> str | None:
-        return possible.why_not_read(self.view.chosen)
+        return possible.why_not_read(self.view.chosen, self._row.tuning)
 
     def _why_no_diff(self) -> str | None:
         """Of the chosen column and the first, or of the first two."""
         if len(self._choices) < 2:
             return "there is one choice here, and nothing to compare its source with"
+        if self._row.tuning.code:
+            return "the choices are configs of one kernel, whose source is the same"
         return next(filter(None, map(possible.why_not_read, self._pair)), None)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -16,15 +16,19 @@ from textual.message import Message
 from textual.widgets import Button, Input, Static
 
 from backend.model.problem import Problem
-from rocm_tui.actions.tune import TuneOptions, offers_ours, tune_options
+from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
+from rocm_tui.jobs.tune import TuneOptions
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import Dialog
+
+if TYPE_CHECKING:  # few rows are of such a list
+    from rocm_tui.tui.untuned_lists import UntunedList
 
 _WAITING = ("Looking up what will change …",)
 
@@ -118,10 +122,12 @@ class ConfirmScreen(Dialog[str]):
 
 @dataclass(frozen=True, slots=True)
 class TuneAnswer:
-    """The person's answer: what to try, and on which device (None: as the environment says)."""
+    """The person's answer: what to try, and on which device (None: as the environment says); with
+    `tunableop` PyTorch's tuner is to do it instead."""
 
     options: TuneOptions
     device: str | None
+    tunableop: bool = False
 
 
 class Tick(Static, can_focus=True):
@@ -162,13 +168,19 @@ class TuneScreen(Dialog[TuneAnswer]):
     ]
 
     def __init__(
-        self, row: Row, problem: Problem, command: Callable[[TuneAnswer], str] | None = None
+        self,
+        row: Row,
+        problem: Problem,
+        command: Callable[[TuneAnswer], str] | None = None,
+        untuned: UntunedList | None = None,
     ) -> None:
-        """`command` does in a shell what is answered."""
+        """`command` does in a shell what is answered; `untuned` is the list of TunableOp that the
+        row is of."""
         super().__init__()
         self._command = command
         self._row = row
         self._problem = problem
+        self._untuned = untuned
 
     def compose(self) -> ComposeResult:
         ours = offers_ours(self._row.tuning)
@@ -177,6 +189,10 @@ class TuneScreen(Dialog[TuneAnswer]):
             yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)
             yield Tick("exhaustive search space: hours rather than minutes", id="space")
             yield Tick("rocm-tui's templates among the choices", ours, id="templates")
+            if self._untuned is not None:
+                instead = Tick(self._untuned.label, id="tunableop")
+                instead.disabled = bool(self._untuned.why_not)
+                yield instead
             for name, hint in (
                 ("backends", "as Inductor is set; or a list such as ATEN,TRITON,CPP,CK"),
                 ("budget", "no end; or seconds, after which the best so far wins"),
@@ -228,7 +244,8 @@ class TuneScreen(Dialog[TuneAnswer]):
             budget=self._text("budget"),
             device=device,
         )
-        return TuneAnswer(options, device)
+        tunableop = any(tick.value for tick in self.query("#tunableop").results(Tick))
+        return TuneAnswer(options, device, tunableop)
 
     @on(Button.Pressed, "#yes")
     def action_yes(self) -> None:

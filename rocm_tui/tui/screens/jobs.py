@@ -161,7 +161,7 @@ class JobsScreen(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started"),
         key("y", "copy", "jobs.copy", "copy what became of the job"),
-        key("d", "app.done", "jobs.done", "all that was done from the screen, pins too"),
+        key("d", "app.open('done')", "jobs.done", "all that was done from the screen, pins too"),
         key("c", "copy_command", "jobs.command", "copy the command that does the same"),
         key("tab", "app.focus_next", "jobs.other", "between the jobs and the log"),
         key("escape", "back", "jobs.back", "back"),
@@ -171,7 +171,7 @@ class JobsScreen(BaseScreen):
         ("tab", "log", "app.focus_next"),
         ("y", "copy", "copy"),
         ("c", "copy command", "copy_command"),
-        ("d", "done", "app.done"),
+        ("d", "done", "app.open('done')"),
     )
 
     def compose_body(self) -> ComposeResult:

@@ -16,7 +16,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from backend.counted import counted
-from rocm_tui.compare.comparison import of_sessions, whole
+from rocm_tui.compare.comparison import inductors, of_sessions
 from rocm_tui.compare.types import Part
 from rocm_tui.harmless import plain
 from rocm_tui.render import pages as report_cells
@@ -178,7 +178,7 @@ class ReportScreen(BaseScreen):
         while True:
             self._stale = False
             part, measured = self._part, dict(self.program.peaks)
-            frozen = Part("", part.rows, dict(part.sessions))
+            frozen = Part("", part.rows, dict(part.sessions), took=part.took)
             contents = await to_thread(_look, frozen, self._scope, measured)
             self._show(contents)
             if not self._stale:
@@ -189,7 +189,7 @@ class ReportScreen(BaseScreen):
     @property
     def _part(self) -> Part:
         model = self.program.feed.model
-        return of_sessions(self._called, self._ids, model) if self._ids else whole("", model)
+        return of_sessions(self._called, self._ids, model) if self._ids else inductors("", model)
 
     def _show(self, contents: _Contents) -> None:
         self._points, self._count = contents.points, contents.tunings

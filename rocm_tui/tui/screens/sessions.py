@@ -79,15 +79,20 @@ class SessionsScreen(BaseScreen):
         if self.app.screen is not self:
             return
         self._rows = session_rows(self.program.feed.model)
+        self._paint()
+        self._describe()
+
+    def _paint(self) -> None:
         names = [row.session.id for row in self._rows]
         self._grid.put([self._cells(row) for row in self._rows], names)
-        self._describe()
 
     def on_screen_resume(self) -> None:
         self.update()
 
     def tick(self) -> None:
         """Time has passed."""
+        if any(row.activity.state == "waiting" for row in self._rows):
+            self._paint()  # they say how long
         self._describe()
 
     def _cells(self, row: SessionRow) -> Cells:

@@ -15,7 +15,9 @@ from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.render.problems import Trouble, troubles
 from rocm_tui.render.table import Field, cells
 from rocm_tui.session import numbers as fmt
+from rocm_tui.ssh.address import host_of
 from rocm_tui.tui.keys import key
+from rocm_tui.tui.missing import missed_faults
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
@@ -36,6 +38,8 @@ _STATE: dict[str, str] = {
     "reading": "strong",
     "waiting": "dim",
     "unreadable": "bad",
+    "connecting": "dim",
+    "lost": "bad",
 }
 
 
@@ -53,7 +57,7 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
     Field(
         "state", "STATE", 10, 10, text=lambda source: source.state,
         style=lambda source: _STATE.get(source.state, ""),
-        about="reading, following its end, waiting for it to appear, unreadable",
+        about="reading, following its end, waiting for it to appear, unreadable; connecting, lost",
     ),
     Field(
         "format", "FORMAT", 9, 14, text=lambda source: source.format or "unknown",
@@ -78,12 +82,12 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
     ),
     Field(
         "by", "BY", 7, 7, drop=3, text=lambda source: source.watched_by, style="dim",
-        about="what tells of changes: the system, or a look now and then",
+        about="what tells of changes: the system, a look now and then, another host",
     ),
     Field("path", "PATH", 20, 120, text=lambda source: plain(source.path), about="where it is"),
     Field(
         "words", "SEARCHED", 10, 90, drop=4, text=lambda source: plain(source.words), style="dim",
-        about="of a folder: how much of it, and what is left out, and why",
+        about="of a folder: how much of it, what is left out, and why; of a host: if it is away",
     ),
 )  # fmt: skip
 """What is shown of a file that is read."""
@@ -135,7 +139,7 @@ class SourcesScreen(BaseScreen):
         self._statuses = list(self.program.feed.watcher.sources())
         names = [status.path for status in self._statuses]
         self._sources.put([cells(SOURCES, status) for status in self._statuses], names)
-        problems = troubles(self._device_problems())
+        problems = troubles([*missed_faults(self.program.missed), *self._device_problems()])
         problems += troubles(self.program.feed.model.problems)[::-1]
         if problems != self._problems:
             self._problems = problems
@@ -183,7 +187,8 @@ class SourcesScreen(BaseScreen):
         if self._problem is not None:
             text = self._problem.what
         elif source is not None and source.words:
-            text += f" · {source.path}: {source.words}"
+            host = host_of(source.path)
+            text = f"{host}: {source.words}" if host else f"{text} · {source.path}: {source.words}"
         self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
 
     def action_copy(self) -> None:

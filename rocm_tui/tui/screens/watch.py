@@ -15,7 +15,7 @@ from textual.timer import Timer
 
 from backend.counted import counted
 from rocm_tui.tui import watch_keys
-from rocm_tui.tui.counts import of_jobs, of_rows
+from rocm_tui.tui.counts import of_jobs, of_rows, tally
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
@@ -59,6 +59,7 @@ class WatchScreen(BaseScreen):
         super().__init__()
         self._make_panes = make_panes
         self._counts: list[str] = []
+        self._tally = tally()
         self._make_devices = make_devices
         self._make_dock = make_dock
         self._standing = False
@@ -77,6 +78,7 @@ class WatchScreen(BaseScreen):
         self._standing = True
         self._devices.begin()
         self._dock.begin()
+        self.program.look_for_misses()
         self._keys()
 
     @cached_property
@@ -130,21 +132,21 @@ class WatchScreen(BaseScreen):
         row = self.row
         if row is None or not self.program.unfinished:
             return None
-        return self.program.jobs.about(row.tuning, {row.id, *row.aliases})
+        return self.program.jobs.about(row.tuning, {*row.ids})
 
     # Following the model.
 
     def update(self) -> None:
         """Show what the model holds now."""
         rows = self.program.feed.model.rows()
-        self._counts = of_rows(rows)
-        if self.panes is None and rows:
-            self._open_panes()
-        elif self.panes is not None:
+        self._counts = of_rows(rows, self._tally)
+        if self.panes is not None:
             self.panes.show(rows)
-        if self.panes is None:
+        elif rows:
+            self._open_panes()
+        else:
             self._welcome()
-            self.describe()
+        self.describe()  # the title is painted with the rows
 
     def _open_panes(self) -> None:
         self.panes = self._make_panes(self.program.feed.model.rows())
@@ -165,10 +167,9 @@ class WatchScreen(BaseScreen):
             self._welcome()
 
     def _welcome(self) -> None:
-        states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
             told = self.program.doing_lines(welcome.size.width, tail=not self.docked)
-            welcome.put(states, told)
+            welcome.put(self.program.feed.watcher.sources(), told)
 
     def commands(self) -> Iterator[SystemCommand]:
         panes = self.panes
@@ -186,15 +187,14 @@ class WatchScreen(BaseScreen):
     def describe(self) -> None:
         """Bring the title and the keys up to date."""
         problems = self.program.count_troubles()
-        facts = [*self._counts, *self.program.doing_facts()]
-        facts += of_jobs(self.program.unfinished)
+        facts = [*self._counts, *self.program.doing_facts(), *of_jobs(self.program.unfinished)]
         facts += [f"{counted(problems, 'problem')} (S)"] if problems else []
-        notice = ""
+        notice = self.program.feed.away
         if self.panes is not None:
             table = self.panes.table
             facts.append(f"sort: {table.sort.called}{' reversed' * table.reverse}")
             facts += [f"by {table.arrangement.by}"] if table.arrangement.by else []
-            notice = f"{table.unseen} new ↑ home" if table.unseen else ""
+            notice = notice or (f"{table.unseen} new ↑ home" if table.unseen else "")
         self.show_title("Watch", facts, notice)
         self._keys()
 
@@ -202,13 +202,11 @@ class WatchScreen(BaseScreen):
         spot = self.spot
         read_only = self.program.read_only
         keys, idle = watch_keys.footer(spot, read_only) if spot else ([], frozenset())
-        keys += [("C", "report", "app.report")] if spot else []
+        keys += [("C", "report", "app.open('report')")] if spot else []
         known = self._dock.known if self._standing else self.program.launched is not None
         keys += [("O", "output", "app.output")] if known else []
-        keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
-        self.show_keys(
-            [*keys, ("L", "sessions", "app.sessions"), ("S", "sources", "app.sources")], idle
-        )
+        views = (("J", "jobs"), ("P", "pins"), ("L", "sessions"), ("S", "sources"))
+        self.show_keys([*keys, *((key, name, f"app.open('{name}')") for key, name in views)], idle)
 
     def on_panes_moved(self) -> None:
         self.describe()
@@ -227,9 +225,11 @@ class WatchScreen(BaseScreen):
         panes = self.panes
         if id == "mark" and panes is not None and not panes.inside and panes.table.turn():
             return
-        entry, read_only = watch_keys.by_id(id), self.program.read_only
-        why_not = entry.why_not(self.spot, read_only) if panes else None
-        if why_not:
+        entry, read_only, spot = watch_keys.by_id(id), self.program.read_only, self.spot
+        why_not = entry.why_not(spot, read_only) if panes else None
+        if entry.is_there(spot):
+            self.program.ask.there(id, spot.row, spot.meant)
+        elif why_not:
             self.program.refuse(why_not)
         elif self.panes is not None or id in _WITHOUT_ROWS:
             await self.run_action(f"screen.{id}")
@@ -280,8 +280,7 @@ class WatchScreen(BaseScreen):
             self.panes.enter(choices=True)
 
     def action_table(self) -> None:
-        if self.panes is not None:
-            self.panes.enter(choices=False)
+        self._to_table()
 
     def action_sort(self) -> None:
         if self.panes is not None:

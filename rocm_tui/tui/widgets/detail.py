@@ -16,6 +16,7 @@ from rocm_tui.render.layout import Slot
 from rocm_tui.render.lines import filled, folded, whole
 from rocm_tui.render.shares import share_line
 from rocm_tui.render.table import Line
+from rocm_tui.render.tuned_tables import beside_lines
 from rocm_tui.session.model import Row
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
@@ -121,6 +122,7 @@ class Detail(LineView):
             (1, detail_lines.measured(row.tuning)),
             (3, detail_lines.cost(row.tuning)),
             (2, detail_lines.pin_line(row)),
+            *((2.6, line) for line in beside_lines(row)),
             (2.5, share_line(row.share)),
             (2.2, self._tried(row)),
             (4, self._about_choice()),
@@ -139,8 +141,11 @@ class Detail(LineView):
         return trial_line(row.share.tried)
 
     def _about_choice(self) -> Line:
-        """The choice under the cursor, in full where the list cuts it; blank without focus."""
+        """The choice under the cursor, in full where the list cuts it; blank without focus. Config
+        of a table of another tuner, which goes by its blocks."""
         choice = self.current
+        if choice is not None and choice.description and self.row and self.row.tuning.entry:
+            return ((f" {plain(choice.description)}", "dim"),)
         if choice is None or not self.has_focus:
             return ()
         facts = [choice.label] + ([choice.hash] if choice.hash and choice.name else [])
@@ -156,5 +161,5 @@ class Detail(LineView):
 
 def _same(before: Row, after: Row) -> bool:
     """Whether two rows are the same tuning; the key changes while a source is written anew."""
-    aliases = {*before.aliases} & {*after.aliases}
-    return before.key == after.key or (bool(aliases) and before.occurrence == after.occurrence)
+    ids = {*before.ids} & {*after.ids}
+    return before.key == after.key or (bool(ids) and before.occurrence == after.occurrence)

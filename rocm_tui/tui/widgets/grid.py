@@ -48,6 +48,10 @@ class Grid(LineView):
         """Which of the rows that were put is under the cursor; their number where none is."""
         return self._places[self.cursor] if self.cursor < len(self._places) else len(self._rows)
 
+    def go_to(self, row: int) -> None:
+        """Put the cursor on one of the rows that were put."""
+        self.move_cursor(self._places.index(row))
+
     def _order(self) -> None:
         if self._sort is None:
             self._places = range(len(self._rows))

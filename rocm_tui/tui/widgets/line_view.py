@@ -44,7 +44,7 @@ class LineView(Widget, can_focus=True):
             "one line down; a click goes to a line, the wheel scrolls",
         ),
         key("up,k", "move(-1)", "list.up", "one line up"),
-        key("home,g", "move_to(0)", "list.first", "first (newest) line"),
+        key("home,g", "move_to(0)", "list.first", "first (newest) line; in Watch, g tries"),
         key("end,G", "move_to(-1)", "list.last", "last line"),
         key("ctrl+d,pagedown", "page(1)", "list.page_down", "half a page down"),
         key("ctrl+u,pageup", "page(-1)", "list.page_up", "half a page up"),
@@ -111,8 +111,8 @@ class LineView(Widget, can_focus=True):
 
     def sync(self) -> None:
         """Bring the terminal up to date after any change, by the cells that differ."""
-        for region in self._changed():
-            self.refresh(region)
+        if regions := self._changed():
+            self.refresh(*regions)  # once: what it does besides costs more than the regions
 
     def _changed(self) -> list[Region]:
         """Take what there is to show now; where it differs from what was shown."""

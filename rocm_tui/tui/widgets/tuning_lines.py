@@ -13,7 +13,7 @@ from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, natural
 from rocm_tui.render.table import Line
-from rocm_tui.session.facets import source_of
+from rocm_tui.session.facets import Differing, SourceNames, source_of
 from rocm_tui.session.grouping import Entry, Folded, Heading
 from rocm_tui.session.model import Row
 from rocm_tui.session.named import short_names
@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # types only: jobs are asked for later
     from rocm_tui.jobs.queue import Job
 
 _Answer = TypeVar("_Answer")
-_SAMPLE = 400
+_SAMPLE = 200
 """Rows that decide how wide the columns are."""
-_MEASURED = ("op", "shape", "dtype", "winner", "pin", "device", "layout", "rank")
+_MEASURED = ("op", "shape", "dtype", "winner", "pin", "tuner", "device", "layout", "rank")
 _BEATEN = 9
 """Cells of a lead that names the choice which is faster."""
 _KEPT = 500
@@ -76,20 +76,20 @@ class TuningLines:
         self._hidden = _hidden()
         self._names: Mapping[str, str] = {}
         self._widths = _OfRows(_widths)
-        self._layouts = _OfRows(facets.LAYOUT.text)
+        self._differing = Differing()
+        self._sources = SourceNames()
         self._lines: dict[str, tuple[Row, object, Line]] = {}
 
     def measure(self, rows: list[Row], by: str) -> None:
         """The widest content of each column, among the first of these rows, grouped `by` that."""
         self._widths.keep(rows)
-        self._layouts.keep(rows)
         sample = rows[:_SAMPLE]
         widths = [self._widths.of(row) for row in sample]
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        differing, names = facets.shown(rows, self._layouts.of)
+        differing, names = facets.shown(rows, self._differing.of, self._sources.of)
         for key in facets.KEYS - differing.keys():
             self._wants.pop(key, None)
         if "source" in differing:
@@ -102,7 +102,7 @@ class TuningLines:
         if any(row.tuning.measured is not None for row in sample):
             self._wants |= {"error": 4, "lead": _BEATEN}
         if any(row.share is not None for row in sample):
-            self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
+            self._wants |= {"calls": 5, "share": 7, "to_gain": 8}
         for key in self._hidden:
             self._wants.pop(key, None)
 

@@ -13,7 +13,8 @@ from textual.message import Message
 from rocm_tui.harmless import plain
 from rocm_tui.render.layout import heading, slot_at
 from rocm_tui.render.table import Line, Span
-from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange
+from rocm_tui.session.difference import Tally
+from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange, folds
 from rocm_tui.session.model import Row
 from rocm_tui.session.news import News, names_of
 from rocm_tui.session.query.complete import Completion
@@ -78,6 +79,7 @@ class TuningsTable(LineView):
         self._query: Query | None = None
         self._facts: Facts | None = None
         self._lines = TuningLines()
+        self._folding = Tally[Row](folds)
 
     @property
     def current(self) -> Row | None:
@@ -201,9 +203,11 @@ class TuningsTable(LineView):
         if not self.newest_first:
             rows = ordered(rows, self.sort, facts, self.reverse)
         self.rows, self.total = rows, len(self._all)
-        found = self._query is not None  # what is searched for is shown, not folded away
         how = self.arrangement
-        self.entries = arrange(rows, replace(how, fold=False) if found else how)
+        found = self._query is not None  # what is searched for is shown, not folded away
+        if found or not (how.by or self._folding.of(self._all)[0] > 1):
+            how = replace(how, fold=False)
+        self.entries = arrange(rows, how)
         if follow or current is None:
             self.cursor, self.top = self._first, 0
         else:
@@ -309,7 +313,7 @@ class TuningsTable(LineView):
 
     def _job(self, row: Row) -> Job | None:
         """The newest job about this tuning that is not over."""
-        ids = {row.id, *row.aliases}
+        ids = {*row.ids}
         return next((job for job in self._jobs if job.is_about(row.tuning, ids)), None)
 
     def empty(self, width: int) -> list[Line]:

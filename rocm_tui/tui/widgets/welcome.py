@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from rocm_tui.harmless import plain
 from rocm_tui.session.numbers import shorten
 from rocm_tui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:  # types only, see LineView
+    from rocm_tui.ingest.records import SourceStatus
     from rocm_tui.render.table import Line
+    from rocm_tui.tui.host import Host
 
 _COMMANDS = (
     ("rocm-tui watch -- python train.py", "start your program, and watch it here"),
@@ -25,12 +27,12 @@ class Welcome(LineView):
     def __init__(self, paths: list[str]) -> None:
         super().__init__(id="welcome")
         self._paths = paths
-        self._states: Mapping[str, str] = {}
+        self._sources: Sequence[SourceStatus] = ()
         self._told: Sequence[Line] = ()
 
-    def put(self, states: Mapping[str, str], told: Sequence[Line]) -> None:
-        """How each source is, by path; and what is happening, where anything is."""
-        self._states, self._told = states, told
+    def put(self, sources: Sequence[SourceStatus], told: Sequence[Line]) -> None:
+        """How each source is; and what is happening, where anything is."""
+        self._sources, self._told = sources, told
         self.sync()
 
     def count(self) -> int:
@@ -49,7 +51,16 @@ class Welcome(LineView):
             (),
             ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
             *self._trouble(width),
+            *self._missed(width),
         ]
+
+    def _missed(self, width: int) -> list[Line]:
+        missed = cast("Host", self.app).missed
+        if not missed:
+            return []
+        from rocm_tui.render.lines import folded  # few logs tell of misses
+
+        return [part for one in missed for part in folded(((f"  {one.line}", "warn"),), width)]
 
     def _commands(self) -> list[Line]:
         return [((f"  {name:<36}", "accent"), (about, "dim")) for name, about in _COMMANDS]
@@ -57,8 +68,15 @@ class Welcome(LineView):
     def _trouble(self, width: int) -> list[Line]:
         """What keeps sources from being read: a wrong path should not look like a quiet one."""
         words = {"waiting": "is not there yet", "unreadable": "cannot be read (S says why)"}
-        return [
-            ((f"  {shorten(plain(path), max(20, width - 32))} {words[state]}", "warn"),)
-            for path, state in self._states.items()
-            if state in words
-        ]
+        told: list[Line] = []
+        for source in self._sources:
+            if source.watched_by == "ssh" and source.words:
+                from rocm_tui.ssh.address import host_of  # few watch another host
+
+                text = f"{host_of(source.path)}: {source.words}"
+                for line in text.split(" · "):  # how it is, and why
+                    told.append(((f"  {shorten(plain(line), max(20, width - 4))}", "warn"),))
+            elif source.state in words:
+                path = shorten(plain(source.path), max(20, width - 32))
+                told.append(((f"  {path} {words[source.state]}", "warn"),))
+        return told

@@ -11,56 +11,77 @@ asked for is told to the file COMPILE_LOG, a line a command. hasten.py puts this
 PATH.
 """
 
+# pathlib, shutil and subprocess take as long to import as all the rest of a call that is answered.
+
 import hashlib
 import os
-import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
-KEPT = ROOT / "build" / "cxx"
-KERNELS = ROOT / "backend" / "toolchain" / "include" / "cpu"
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+KEPT = os.path.join(ROOT, "build", "cxx")
+KERNELS = os.path.join(ROOT, "backend", "toolchain", "include", "cpu")
 HEADER = "torch/csrc/inductor/cpp_prefix.h"
 
 
 def real() -> str:
-    path = os.pathsep.join(
-        part for part in os.environ["PATH"].split(os.pathsep) if pathlib.Path(part) != HERE
-    )
-    return shutil.which("g++", path=path) or sys.exit("g++: not found")
+    for folder in os.environ["PATH"].split(os.pathsep):
+        found = os.path.join(folder, "g++")
+        if os.path.realpath(folder) != HERE and os.access(found, os.X_OK):
+            return found
+    sys.exit("g++: not found")
 
 
-def key(compiler: str, args: list[str]) -> tuple[str, pathlib.Path] | None:
-    """What names the result, and where it is wanted; None where this call is not kept."""
+def read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def source_of(args: list[str]) -> str | None:
+    """The one source; None where there are none or several."""
     sources = [arg for arg in args if arg.endswith((".cpp", ".hpp", ".hip"))]
-    if len(sources) != 1 or args.count("-o") != 1 or any(arg.startswith("@") for arg in args):
+    return sources[0] if len(sources) == 1 else None
+
+
+def key(compiler: str, args: list[str]) -> tuple[str, str] | None:
+    """Where the result is kept, and where it is wanted; None where this call is not kept."""
+    source = source_of(args)
+    if source is None or args.count("-o") != 1 or any(arg.startswith("@") for arg in args):
         return None
     at = args.index("-o")
-    text = pathlib.Path(sources[0]).read_bytes()
-    stat = pathlib.Path(compiler).stat()
+    text = read(source)
+    stat = os.stat(compiler)
     found = hashlib.sha256(f"{compiler} {stat.st_size} {stat.st_mtime_ns}".encode())
-    rest = ["<source>" if arg == sources[0] else arg for arg in [*args[:at], *args[at + 2 :]]]
+    rest = ["<source>" if arg == source else arg for arg in [*args[:at], *args[at + 2 :]]]
     found.update("\0".join(rest).encode())
     found.update(text)
     own = False
     for arg in rest:
-        folder = pathlib.Path(arg[2:])
-        if arg.startswith("-I") and folder.is_relative_to(ROOT) and ".venv" not in folder.parts:
+        folder = os.path.normpath(arg[2:])
+        below = folder.removeprefix(ROOT + os.sep)
+        if arg.startswith("-I") and below != folder and ".venv" not in below.split(os.sep):
             own = True
-            for header in sorted(folder.rglob("*.h*")):
-                found.update(header.read_bytes())
+            for path in headers(folder):
+                found.update(read(path))
     if b'#include "' in text and not own:
         return None
-    return found.hexdigest(), pathlib.Path(args[at + 1])
+    return os.path.join(KEPT, found.hexdigest()), args[at + 1]
+
+
+def headers(folder: str) -> list[str]:
+    """All below the folder."""
+    return sorted(
+        os.path.join(where, name)
+        for where, _, names in os.walk(folder)
+        for name in names
+        if os.path.splitext(name)[1].startswith(".h")
+    )
 
 
 def main() -> int:
     compiler, args = real(), sys.argv[1:]
     if (log := os.environ.get("COMPILE_LOG")) and "-o" in args:
-        with pathlib.Path(log).open("a") as told_to:
+        with open(log, "a") as told_to:
             told_to.write(" ".join(args) + "\n")
     if f"-I{KERNELS}" in args and not {"KERNELS_OPTIMIZED", "TEST_EVERYTHING"} & {*os.environ}:
         args = ["-O0" if arg == "-O2" else arg for arg in args]
@@ -70,25 +91,37 @@ def main() -> int:
         named = None
     if named is None or "COMPILE_ANEW" in os.environ:
         os.execv(compiler, [compiler, *args])
-    name, output = named
-    kept, told = KEPT / name, KEPT / f"{name}.stderr"
-    if kept.exists():
-        shutil.copyfile(kept, output)
-        output.chmod(0o755)
-        sys.stderr.buffer.write(told.read_bytes())
+    kept, output = named
+    if os.path.exists(kept):
+        data, told = read(kept), read(f"{kept}.stderr")
+        with open(output, "wb") as made:
+            made.write(data)
+        os.chmod(output, 0o755)
+        sys.stderr.buffer.write(told)
         return 0
+    return compile_and_keep(compiler, args, kept, output)
+
+
+def compile_and_keep(compiler: str, args: list[str], kept: str, output: str) -> int:
+    import subprocess
+
     done = subprocess.run([compiler, *prefix(compiler, args), *args], stderr=subprocess.PIPE)
     sys.stderr.buffer.write(done.stderr)
-    if done.returncode == 0 and output.is_file():
-        keep(told, done.stderr)
-        keep(kept, output.read_bytes())
+    if done.returncode == 0 and os.path.isfile(output):
+        keep(f"{kept}.stderr", done.stderr)
+        keep(kept, read(output))
     return done.returncode
 
 
 def prefix(compiler: str, args: list[str]) -> list[str]:
     """The arguments that bring Inductor's header compiled, for a kernel that begins with it."""
-    (source,) = (arg for arg in args if arg.endswith((".cpp", ".hpp", ".hip")))
-    begins = pathlib.Path(source).read_bytes().lstrip().startswith(f"#include <{HEADER}>".encode())
+    import shutil
+    import subprocess
+    import tempfile
+
+    source = source_of(args)
+    assert source is not None
+    begins = read(source).lstrip().startswith(f"#include <{HEADER}>".encode())
     if not begins or "-include" in args or "-shared" not in args:
         return []
     at = args.index("-o")
@@ -98,33 +131,34 @@ def prefix(compiler: str, args: list[str]) -> list[str]:
         if arg not in (source, "-shared") and not arg.startswith(("-l", "-L"))
     ]
     found = hashlib.sha256("\0".join([compiler, *flags]).encode())
-    headers = [pathlib.Path(flag[2:], HEADER) for flag in flags if flag.startswith("-I")]
-    for path in (pathlib.Path(compiler), *headers):
-        if path.exists():
-            found.update(f"{path.stat().st_size} {path.stat().st_mtime_ns}".encode())
-    folder = KEPT / f"{found.hexdigest()}.prefix"
-    if not folder.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
-        made = pathlib.Path(tempfile.mkdtemp(dir=KEPT))
-        header = made / "prefix.h"
-        header.write_text(f"#include <{HEADER}>\n")
-        command = [compiler, "-x", "c++-header", str(header), *flags, "-o", f"{header}.gch"]
+    paths = [os.path.join(flag[2:], HEADER) for flag in flags if flag.startswith("-I")]
+    for path in filter(os.path.exists, (compiler, *paths)):
+        found.update(f"{os.stat(path).st_size} {os.stat(path).st_mtime_ns}".encode())
+    folder = os.path.join(KEPT, f"{found.hexdigest()}.prefix")
+    if not os.path.exists(folder):
+        os.makedirs(KEPT, exist_ok=True)
+        made = tempfile.mkdtemp(dir=KEPT)
+        header = os.path.join(made, "prefix.h")
+        with open(header, "w") as file:
+            file.write(f"#include <{HEADER}>\n")
+        command = [compiler, "-x", "c++-header", header, *flags, "-o", f"{header}.gch"]
         done = subprocess.run(command, stderr=subprocess.DEVNULL)
         if done.returncode:
             shutil.rmtree(made)
             return []
         try:
-            made.rename(folder)
+            os.rename(made, folder)
         except OSError:  # another was faster
             shutil.rmtree(made)
-    return ["-include", str(folder / "prefix.h")]
+    return ["-include", os.path.join(folder, "prefix.h")]
 
 
-def keep(path: pathlib.Path, data: bytes) -> None:
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=KEPT, delete=False) as copy:
+def keep(path: str, data: bytes) -> None:
+    os.makedirs(KEPT, exist_ok=True)
+    new = f"{path}.{os.getpid()}"
+    with open(new, "wb") as copy:
         copy.write(data)
-    pathlib.Path(copy.name).replace(path)
+    os.replace(new, path)
 
 
 sys.exit(main())

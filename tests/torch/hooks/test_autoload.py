@@ -152,6 +152,21 @@ def test_torch_without_what_we_need_runs_unhooked(tmp_path: Path) -> None:
     assert "do not fit this torch" in done.stderr and "Traceback" not in done.stderr
 
 
+GRAPH_FIRST = """
+import torch._inductor.graph, torch._inductor.compile_fx
+from torch._inductor import select_algorithm
+print(type(select_algorithm._ALGORITHM_SELECTOR_CACHE).__module__)
+"""
+
+
+@pytest.mark.torch
+def test_a_program_may_import_the_module_of_graphs_first(tmp_path: Path) -> None:
+    """From its midst that of the selector is imported, where our hooks begin."""
+    done = launch_program(GRAPH_FIRST, tmp_path / "cache")
+    assert done.stdout.split() == ["backend.inductor.hooks.selector"]
+    assert "do not fit" not in done.stderr
+
+
 @pytest.mark.torch
 def test_a_program_with_a_backend_of_its_own_keeps_it(tmp_path: Path) -> None:
     folder = tmp_path / "program"

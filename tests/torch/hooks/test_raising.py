@@ -28,6 +28,7 @@ SELECTING = {
     "preprocessing_fns": "hooks.selector:Selector._to_run",
     "__call__": "hooks.selector:Selector._select",
     "make_precompile_fn": "hooks.selector:Selector._make_precompile_fn",
+    "prescreen_choices": "hooks.selector:Selector._prescreened",
     "lookup": "hooks.selector:Selector._lookup",
     "get_local_cache": "hooks.selector:TunedLookup._view",
     "update_local_cache": "hooks.selector:TunedLookup._insert",
@@ -63,7 +64,7 @@ BEHIND = (
     "hooks.tuning_watch:started",
     "hooks.tuning_watch:TuningWatch.compiled",
     "hooks.tuning_watch:TuningWatch.looked_up",
-    "hooks.selector:PinLookup.find",
+    "hooks.pins:PinLookup.find",
     "hooks.recording:Recorder.write",
     "hooks.recording:_hooked_session",
     "hooks.environment:Home.places",
@@ -74,7 +75,7 @@ EARLY = (
     "hooks.activation:activate",
     "torch.versions:known",
     "hooks.recording:Recorder.__init__",
-    "hooks.selector:PinLookup.__init__",
+    "hooks.pins:PinLookup.__init__",
     "torch.versions:watch_fresh_caches",
 )
 """What runs when torch is imported, or Inductor. Each takes the import of Inductor."""

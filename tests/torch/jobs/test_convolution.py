@@ -12,6 +12,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.model import convolution
+from backend.model.options import text_of
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from rocm_tui.jobs.worker import Worker, spawn_worker
@@ -33,7 +34,7 @@ JOB = {
 def given(stride: int) -> str:
     pairs = {"stride": (stride,) * 2, "padding": (1, 1), "dilation": (1, 1)}
     rest = {"transposed": (0,), "output_padding": (0, 0), "groups": (1,)}
-    return convolution.text_of(convolution.options(pairs | rest))
+    return text_of(convolution.options(pairs | rest))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.events import SessionEnded
 from backend.processes import tree
-from rocm_tui.actions import tune as tune_request
 from rocm_tui.actions.tune import typed_problem
 from rocm_tui.jobs import limits as memory
+from rocm_tui.jobs import tune as tune_request
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.queue import Job, JobQueue, Order
 from rocm_tui.jobs.run import RunJob

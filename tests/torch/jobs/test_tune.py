@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -225,3 +226,36 @@ def test_what_cannot_be_tuned_says_why(worker: Worker, job: dict[str, Any], why:
     result = worker.exchange({**JOB, "precision": "highest", **job}, timeout=200)
     assert not result["ok"] and why in result["reason"] and "\n" not in result["reason"], result
     json.dumps(result)
+
+
+NEWER = """
+import sys
+class Version(tuple):
+    major, minor, micro = 3, 11, 9
+sys.version_info = Version((3, 11, 9, "final", 0))
+"""
+"""Older ones compile no choice ahead (https://github.com/python/cpython/issues/106905)."""
+BROKEN = """#!/bin/sh
+for word; do
+    case $word in *.cpp) ;; *) continue ;; esac
+    grep -q micro_gemm "$word" && { echo "x.cpp:1:1: error: no" >&2; exit 1; }
+done
+exec g++ "$@"
+"""
+
+
+def test_what_fails_to_compile_ahead_is_kept_as_failed(tmp_path: Path) -> None:
+    """torch keeps no time of it, and a program in which it does not fail tunes all again."""
+    (tmp_path / "sitecustomize.py").write_text(NEWER)
+    compiler = tmp_path / "g++"
+    compiler.write_text(BROKEN)
+    compiler.chmod(0o755)
+    env = child_env(tmp_path / "cache") | {"CXX": str(compiler)}
+    env["PYTHONPATH"] = f"{tmp_path}:{env.get('PYTHONPATH', '')}"
+    with spawn_worker(sys.executable, tmp_path / "cache", env) as worker:
+        result = worker.exchange(JOB)
+    assert result["ok"], result
+    _, times = entry(tmp_path / "cache")
+    assert sorted(map(math.isinf, times.values())) == [False, True]
+    reasons = [choice["reason"] for choice in result["choices"] if choice["failed"]]
+    assert len(reasons) == 1 and "error: no" in str(reasons), reasons

@@ -162,9 +162,16 @@ print("graphs", graphs["unique_graphs"] - before)
 """
 
 
-def test_layouts_splits_and_dynamic_shapes(tmp_path: Path, python: str) -> None:
+@pytest.fixture(scope="module")
+def forced(tmp_path_factory: pytest.TempPathFactory, python: str) -> Ran:
+    """A process in which our choices alone are offered."""
     env = {**INTERPRETED, "ROCM_TUI_TEMPLATE_BUDGET": "40"}
-    ran = run(FORCED, tmp_path / "cache", env, python=python)
+    program = f'part("forced")\n{FORCED}\npart("epilogues")\n{EPILOGUES}'
+    return run(program, tmp_path_factory.mktemp("forced") / "cache", env, python=python)
+
+
+def test_layouts_splits_and_dynamic_shapes(forced: Ran) -> None:
+    ran = forced.part("forced")
     assert len(ran.agreed) == 8
     assert ran.stdout.count("right") == 3 and "graphs 1" in ran.stdout
     assert "rocm-tui:" not in ran.stderr
@@ -175,13 +182,8 @@ def test_layouts_splits_and_dynamic_shapes(tmp_path: Path, python: str) -> None:
 
 
 EPILOGUES = """
-from torch._inductor import select_algorithm
-
-def ours_alone(choices):
-    return [c for c in choices if c.name.startswith("rocm_triton")][:1]
-
-select_algorithm.add_preprocessing_fn(ours_alone)
-R, F = torch.randn, torch.nn.functional
+torch._dynamo.reset()
+F = torch.nn.functional
 a, b, r = R(20, 40), R(40, 24), R(20, 24)
 agree("residual", lambda a, b, r, s: F.gelu((a @ b) * s) + r, a, b, r, R(20, 1))
 agree("swiglu", lambda a, g, u: F.silu(a @ g) * (a @ u), a, b, R(40, 24))
@@ -199,8 +201,8 @@ print("results agrees 0")
 """
 
 
-def test_what_stands_behind_is_in_the_store(tmp_path: Path, python: str) -> None:
-    ran = run(EPILOGUES, tmp_path / "cache", INTERPRETED, python=python)
+def test_what_stands_behind_is_in_the_store(forced: Ran) -> None:
+    ran = forced.part("epilogues")
     assert ran.agreed == ["residual", "swiglu", "viewed", "chosen", "dynamic", "results"]
     assert len(ran.calls) == 7 and "async_compile.cpp_pybinding" not in ran.stderr
     assert "rocm-tui:" not in ran.stderr

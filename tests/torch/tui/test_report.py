@@ -84,7 +84,7 @@ async def test_the_report_follows_what_is_watched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["P", "S", "J"])
 async def test_a_key_before_the_first_source_was_read(tmp_path: Path, key: str) -> None:
     async with running(tmp_path) as (app, pilot):
-        app.action_report()
+        app.action_open("report")
         await pilot.press(key, "C")
         await until(pilot, lambda: "Nothing was tuned yet." in screen_text(app.screen))
 

@@ -35,10 +35,10 @@ def same(cache: Path, mode: str, *names: str) -> list[dict[str, Any]]:
 
 
 def test_inference(tmp_path: Path) -> None:
-    """Products with an activation, attention, indices that stay within their table, changed
-    inputs, constants of the graph."""
+    """Products with an activation, attention, also with a function of scores, indices that stay
+    within their table, changed inputs, constants of the graph."""
     graphs = {graph["name"]: graph for graph in same(tmp_path, "inference")}
-    assert set(graphs) == {"mlp", "attention", "embedding", "conv", "experts", "rows"}
+    assert set(graphs) == {"mlp", "attention", "embedding", "conv", "experts", "flex", "rows"}
     assert graphs["rows"]["mutated"] == [0]
     names = ["extern_kernels.addmm", "cpp fused gelu", "extern_kernels.addmm"]
     assert graphs["mlp"]["kernels"] == names

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from backend.inductor.sampling.timer import MOST_COPIES, Repeat, cpu_cache_bytes, smallest_gap
 from backend.measure.machine.state import State
-from backend.worker.jobs.measure import _trouble
-from backend.worker.measure.rounds import Rounds, Sample
-from backend.worker.measure.timer import MOST_COPIES, Repeat, cpu_cache_bytes, smallest_gap
+from backend.measure.measurement import trouble_of
+from backend.measure.rounds import Rounds, Sample
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python
@@ -110,10 +110,10 @@ def _rounds(clean: int, *states: State) -> Rounds:
 
 def test_throttled_rounds_are_told_with_their_reasons_and_alone_prove_nothing() -> None:
     capped, hot = State(throttled=("power cap",)), State(throttled=("too hot", "power cap"))
-    assert _trouble(_rounds(20)) == ()
-    assert _trouble(_rounds(20, capped, hot)) == (
+    assert trouble_of(_rounds(20)) == ()
+    assert trouble_of(_rounds(20, capped, hot)) == (
         "2 of 22 rounds do not count: throttled (power cap, too hot)",
     )
-    assert _trouble(_rounds(0, capped)) == (
+    assert trouble_of(_rounds(0, capped)) == (
         "every round was throttled (power cap), so nothing is proved",
     )

@@ -86,13 +86,15 @@ def _products() -> Iterator[tuple[str, Any, Any, Any, Callable[[], Any]]]:
 
 
 def test_nothing_is_said_of_honest_sums() -> None:
-    from backend.worker.measure.truth import exact_product, true_product
+    from backend.inductor.truth.rounding import exact_product
+    from backend.inductor.truth.wrong import Asked, true_product
 
     worst, count = 0.0, 0
     for name, a, b, bias, product in _products():
         op, inputs = ("mm", (a, b)) if bias is None else ("addmm", (bias, a, b))
         kept = [tensor.clone() for tensor in inputs]
-        exact = exact_product(op, inputs, "highest", true_product(op, inputs, "highest"))
+        asked = Asked(op, "highest")
+        exact = exact_product(asked, inputs, true_product(asked, inputs))
         assert exact is not None
         assert all(bool((one == two).all()) for one, two in zip(inputs, kept, strict=True)), name
         found = exact.distance(product().to(a.dtype))
@@ -105,18 +107,20 @@ def test_a_large_product_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) 
     """Some of the rows, and some columns at a time."""
     import torch
 
-    from backend.worker.measure import truth
+    from backend.inductor.truth import problem, rounding
+    from backend.inductor.truth.wrong import Asked, true_product
 
-    monkeypatch.setattr(truth, "MOST_ELEMENTS", 1000)
-    monkeypatch.setattr(truth, "_CHUNK", 100)
+    monkeypatch.setattr(problem, "MOST_ELEMENTS", 1000)
+    monkeypatch.setattr(rounding, "_CHUNK", 100)
     a, b = torch.randn(2, 64, 100), torch.randn(2, 100, 33)
-    right = truth.true_product("bmm", (a, b), "highest")
-    exact = truth.exact_product("bmm", (a, b), "highest", right)
+    asked = Asked("bmm", "highest")
+    right = true_product(asked, (a, b))
+    exact = rounding.exact_product(asked, (a, b), right)
     assert exact is not None
     result = torch.bmm(a, b)
     found = exact.distance(result)
     assert found.beyond == 0 and 0 < found.compared < result.numel()
-    everything = exact.sums / (a[:, right.rows].abs() @ b.abs())
+    everything = exact.off / (a[:, right.rows].abs() @ b.abs())
     assert 0.99 < float(everything.min() / everything.max()) <= 1
     result[1, 0, 32] += 1e-2
     assert exact.distance(result).beyond == 1
@@ -126,11 +130,13 @@ def test_what_is_a_little_off_is_found_element_by_element() -> None:
     """One term of 1,000 left out of one element."""
     import torch
 
-    from backend.worker.measure.truth import exact_product, true_product
+    from backend.inductor.truth.rounding import exact_product
+    from backend.inductor.truth.wrong import Asked, true_product
 
     torch.manual_seed(1)
     a, b = torch.randn(32, 1000), torch.randn(1000, 32)
-    exact = exact_product("mm", (a, b), "highest", true_product("mm", (a, b), "highest"))
+    asked = Asked("mm", "highest")
+    exact = exact_product(asked, (a, b), true_product(asked, (a, b)))
     assert exact is not None
     result = a @ b
     result[3, 5] -= a[3, 7] * b[7, 5]
@@ -140,8 +146,8 @@ def test_what_is_a_little_off_is_found_element_by_element() -> None:
         ("stride", (1, 1)), ("padding", (1, 1)), ("dilation", (1, 1)), ("transposed", (0,)),
         ("output_padding", (0, 0)), ("groups", (1,)),
     )  # fmt: skip
-    truth = true_product("convolution", (images, filters), "highest", given)
-    exact = exact_product("convolution", (images, filters), "highest", truth, given)
+    asked = Asked("convolution", "highest", given)
+    exact = exact_product(asked, (images, filters), true_product(asked, (images, filters)))
     assert exact is not None
     right = torch.conv2d(images, filters, padding=1)
     assert exact.distance(right).beyond == 0

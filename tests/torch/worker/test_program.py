@@ -67,6 +67,21 @@ def test_what_the_writer_makes_is_read() -> None:
     assert all(bool((a == b).all()) for a, b in zip((x, w, index), again, strict=True))
 
 
+FUNCTION = """class mask(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+            def forward(self, b, h, q, k):
+                ge = torch.ops.aten.ge.Tensor(q, k)
+                return ge
+        self.mask = mask()"""
+
+
+def test_a_function_of_a_graph_is_read() -> None:
+    program = program_of(text(constant=f"{CONSTANT}\n        {FUNCTION}"))
+    (function,) = program.functions.values()
+    assert [node.name for node in function.module().graph.nodes][4:] == ["ge", "output"]
+
+
 DEEP = "[" * 90 + "]" * 90
 HOSTILE = [
     text(BODY.replace("mm = torch.ops.aten.mm.default(x, w)", statement))
@@ -121,6 +136,18 @@ HOSTILE += [text(constant=constant) for constant in (
     "self.register_buffer('_c', torch.tensor([open('x')]).to(torch.float32).reshape([1]))",
     "self._c = __import__('os')",
     "import os",
+)]  # fmt: skip
+HOSTILE += [text(constant=f"{CONSTANT}\n        {FUNCTION.replace(*change)}") for change in (
+    ("self.mask = mask()", "self.mask = open('x')"),
+    ("self.mask = mask()", ""),
+    ("super().__init__()", "open('x')"),
+    ("class mask(torch.nn.Module)", "class mask(open)"),
+    ("class mask(torch.nn.Module)", "class mask(torch.nn.Module, metaclass=open)"),
+    ("class mask", "@open\n        class mask"),
+    ("def __init__(self)", "def __init__(self, x=open('x'))"),
+    ("torch.ops.aten.ge.Tensor(q, k)", "open(q)"),
+    ("torch.ops.aten.ge.Tensor(q, k)", "torch.ops.higher_order.cond(q, k)"),
+    ("                return ge", "                return ge\n            x = open('x')"),
 )]  # fmt: skip
 HOSTILE += [
     text() + "import os\n",

@@ -20,16 +20,17 @@ from backend.model.tuning import Tuning
 from backend.processes import shared
 from backend.worker.protocol import Answers, Events
 from rocm_tui.actions.measure import Measuring
-from rocm_tui.actions.tune import TuneOptions, tune, typed_problem
+from rocm_tui.actions.tune import typed_problem
 from rocm_tui.jobs.limits import JobError, Limits, TooMuch
 from rocm_tui.jobs.run import run_watched
+from rocm_tui.jobs.tune import TuneOptions, tune
 from rocm_tui.jobs.worker import spawn_worker
 from tests.support.odd_workers import odd_python
 from tests.support.places import ROOT
 from tests.support.rogue_acts import FORGED, MARK, left
 from tests.support.rogue_workers import hash_of, rogue_python
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 KEY = "[{0}, {0}]".format("('cpu', 'torch.float32', 4, 48, 48, 2304, 48, 1, 0)")
 
 

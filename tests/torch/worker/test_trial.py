@@ -22,7 +22,8 @@ from backend.model.graph import Graph, Swap
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
-from backend.wire.jobs import TrialJob, TrialResult, answer_of, job_words
+from backend.wire.jobs import TrialJob, TrialResult
+from backend.wire.words import answer_of, job_words
 from backend.worker.trial.kernels import kernels_of
 from rocm_tui.environment import find_python
 from rocm_tui.jobs.worker import Worker, spawn_worker

@@ -266,7 +266,7 @@ def test_choices_of_dynamic_shapes_are_not_called_orphans(tmp_path: Path) -> Non
         (
             "bmm",
             f"[({F32}, 4, 4, 4, 1, 0), ({F32}, 4, 4, 4, 1, 0)]",
-            "Inductor was asked for nothing",
+            "does not compile: TorchRuntimeError",
         ),
         ("mm", "[", "not an inputs key"),
         ("mm", f"[({F32}, 4, 4, 4, 1, 0), ({F32}, 4, 4, 4, 1, 0)]_64", "_64"),
@@ -291,3 +291,23 @@ def test_a_tuning_without_times_is_not_benchmarked(worker: Worker, tuned: Tuned)
     result = verify(worker, other, extern)
     assert not result["ok"] and "lacks a time" in result["reason"], result
     assert _cache_file(tuned.cache).read_bytes() == before
+
+
+def test_what_does_not_compile_is_not_said_to_have_another_key(
+    tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full or read-only disk, say: here PyTorch cannot make its locks, for asking the compiler
+    what the CPU has, which it does first."""
+    monkeypatch.setenv("COMPILE_ANEW", "1")
+    shutil.copytree(tuned.cache / "cache", tmp_path / "cache")
+    (tmp_path / "locks").write_text("")
+    key = tuned.keys["bmm"]
+    hashes = sorted(tuned.times["bmm"])
+    asked = {"op": key.op, "inputs": key.inputs, "precision": key.precision}
+    with spawn_worker(find_python(), tmp_path) as worker:
+        told = verify(worker, key, hashes[0])
+        job = {"job": "measure", **asked, "hashes": hashes, "budget": 1.0}
+        measured = worker.exchange(job, lambda event: None, 200)
+    for reason in (told["reason"], measured["reason"]):
+        assert "does not compile: " in reason and "locks" in reason, reason
+        assert "rebuilt" not in reason

@@ -155,7 +155,7 @@ def test_an_import_that_is_cut_short_says_how_far_it_came(layout: Layout, row: R
         Machine(system_hash=SYSTEM),
         share.steps_of(pins, Machine(system_hash=SYSTEM), PinStore(layout)),
     )
-    assert plan.fits and [pin.hash for pin in plan.changes] == ["Cpp-c2"]
+    assert plan.fits and [step.pin.hash for step in plan.changes] == ["Cpp-c2"]
     layout.pins.write_text("no JSON")
     with pytest.raises(share.ImportCutShort, match="imported 0 of 1 pin;"):
         share.apply_import(plan, layout)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -16,8 +17,13 @@ import psutil
 import pytest
 
 from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
+from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
+from backend.model.session import Session
+from backend.pins.file import Record
 from backend.pins.store import PinStore
 from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.actions.trial_kernels import not_launched
 from rocm_tui.actions.trial_program import _ours, code_of, step_times, steps_of, try_program
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.program import ProgramRun, ProgramTrial, run_program
@@ -268,3 +274,19 @@ def test_words_that_are_off(tmp_path: Path, words: list[str], why: str) -> None:
     )
     assert done.returncode == 2, done.stderr
     assert why in done.stderr
+
+
+def test_a_pinned_kernel_that_no_process_launched_is_told(tmp_path: Path) -> None:
+    private = Layout(tmp_path / "private")
+    writer = EventWriter(private, Session(id="s", cache_dir=str(private.root)))
+    asked = TuningStarted(1, 1.0, "pointwise", "k[1]:A", "", (), (), (), "cuda", ())
+    taken = ChoiceSelected(1, 2.0, "triton_config-1", "pin", None, None)
+    timed = TuningStarted(2, 1.0, "pointwise", "k[2]:B", "", (), (), (), "cuda", ())
+    other = ChoiceSelected(2, 2.0, "triton_config-2", "timing", None, None)
+    for event in (SessionStarted(writer.session), asked, taken, timed, other):
+        writer.write(event)
+    writer.close()
+    first = Record("pointwise", "k[1]:A", "", "triton_config-1", "", "all.best_config", {})
+    second = replace(first, inputs="k[2]:B", hash="triton_config-2")
+    unseen = replace(first, hash="triton_config-3")
+    assert not_launched([first, second, unseen], private) == [second, unseen]

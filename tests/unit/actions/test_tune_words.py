@@ -14,21 +14,14 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.events import SessionEnded, SessionStarted
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.wire.jobs import Progress, TuneJob, answer_of
-from rocm_tui.actions.tune import (
-    NotTunable,
-    NotTuned,
-    TuneOptions,
-    backend_list,
-    problem_of,
-    tune,
-    typed_problem,
-    words_of,
-)
+from backend.wire.jobs import Progress, TuneJob
+from backend.wire.words import answer_of
+from rocm_tui.actions.tune import backend_list, typed_problem
 from rocm_tui.cli.entry import main
 from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.run import RunJob
+from rocm_tui.jobs.tune import NotTunable, NotTuned, TuneOptions, problem_of, tune, words_of
 from rocm_tui.jobs.worker import heard_progress
 from rocm_tui.render.jobs import outcome, progress_text
 from tests.support.terminal_lab import table

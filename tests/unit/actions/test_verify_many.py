@@ -5,6 +5,7 @@ The workers are real processes; `verify_workers.py` says what each does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -86,9 +87,9 @@ def test_one_worker_for_all(lab: Lab) -> None:
 
 def test_a_pin_that_kills_or_hangs_its_worker_fails_alone(lab: Lab) -> None:
     lab.pin(["mm-1", "segv-2", "mm-3", "hang-4", "mm-5", "spent-6", "mm-7"])
-    said = lab.verify("--timeout", "2", code=1)
+    said = lab.verify("--timeout", "6", code=1)  # a worker's start, on a busy machine, is in it
     assert [("calls" in line) for line in said] == [True, False] * 3 + [True]
-    assert "signal 11" in said[1] and "within 2 s" in said[3] and "not compile" in said[5]
+    assert "signal 11" in said[1] and "within 6 s" in said[3] and "not compile" in said[5]
     assert len(lab.lines("started")) == 4, "one more after each"
 
 
@@ -152,9 +153,13 @@ def test_a_terminal_sees_how_far_it_is(lab: Lab) -> None:
         lab.command(), env=child_env(lab.cache), stdout=subprocess.PIPE, stderr=theirs
     )
     os.close(theirs)
-    said, _ = running.communicate(timeout=120)
-    shown = os.read(ours, 1 << 16).decode()
+    read = b""
+    with contextlib.suppress(OSError):  # a terminal whose other end is closed and was read
+        while part := os.read(ours, 1 << 16):
+            read += part
+    shown = read.decode()
     os.close(ours)
+    said, _ = running.communicate(timeout=120)
     assert said.count(b"\n") == 2 and b"\x1b" not in said
     for place, rows in ((1, 8), (2, 9)):
         line = f"verifying {place} of 2: mm {rows}×64 · 64×32 f32, compiling"

@@ -15,7 +15,7 @@ from backend.cache.autotune import CacheText, Token, merge_missing
 from backend.cache.autotune import raise_ms as high
 from backend.errors import CacheUnreadable
 from backend.pins.file import Record
-from backend.pins.held import edited, holding, learn, releasing
+from backend.pins.numbers import edited, holding, learn, releasing
 
 FILE = Path("cache/hash")
 

@@ -39,7 +39,8 @@ def test_a_pin_is_active_once_its_program_was_seen_to_launch_it(
     assert main(["run", "--cache-triton", "--quiet", "--", *argv]) == 0
     told = capfd.readouterr().err
     assert "1 tuning of @triton.autotune kept" in told and "0 tunings" not in told
-    (tuning,) = listed(capfd)
+    (tuning,) = listed(capfd)  # as the session tells it, and the file
+    assert tuning["session"] and len(tuning["sources"]) == 2
     assert tuning["op"] == "triton" and tuning["inputs_key"].startswith("scale_kernel[1024,")
     assert [choice["ms"] for choice in tuning["choices"]] == [1.5, 2.0, 3.0]
     assert tuning["choices"][0]["quantiles"] == pytest.approx([1.35, 1.65])
@@ -62,6 +63,24 @@ def test_a_pin_is_active_once_its_program_was_seen_to_launch_it(
     assert row["in_use"] == tuning["choices"][2]["hash"]
     assert main(["unpin", tuning["id"]]) == 0
     assert main(["verify", "--", *argv]) == 1
+
+
+def test_run_records_what_triton_keeps_in_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cache = tmp_path / "triton"
+    for name, value in autotuned.environment(cache, TRITON_CACHE_AUTOTUNING="0").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    assert main(["run", "--quiet", "--", *autotuned.argv(1024)]) == 0
+    assert json.loads(capfd.readouterr().out)["launched"] == [{"block": 64, "warps": 2}]
+    assert autotuned.files(cache) == []
+    (tuning,) = listed(capfd)
+    assert tuning["inputs_key"] == 'scale_kernel[1024, "torch.float32"]'
+    assert [choice["ms"] for choice in tuning["choices"]] == [1.5, 2.0, 3.0]
+    assert tuning["choices"][0]["hash"] == tuning["selected"] and tuning["session"]
+    assert main(["pin", tuning["id"], "#2"]) == 1
+    assert "rocm-tui run --cache-triton" in capfd.readouterr().err
 
 
 def test_a_program_that_looks_in_another_cache_is_told_where_the_pinned_times_are(

@@ -53,6 +53,10 @@ trial zzz; improve zzz; improve; prove zzz; prove; graphs zzz; graphs
 compare missing.log a.log; compare a.log missing.log; compare a.log empty.log; compare missing.log
 export zzz; export; import missing.json; import a.log; doctor missing.bin; watch missing.log
 demo --python /no/such/python; sessions missing.log; undo; compare zzz
+agree; agree missing.log; agree a.log; agree zzz; agree --run zzz
+agent --python /no/such/python; fleet; fleet show zzz; fleet cancel zzz; tune --resume
+unbundle missing.tar.gz; unbundle a.log; bundle -o b.tar.gz --with pins --python /no/such/python
+lint missing.csv; lint a.log; cover missing.log; cover a.log; cover a.log --table a.log
 """
 """What is asked makes sense, and the answer is no: what is named is not there, or holds nothing."""
 
@@ -64,8 +68,16 @@ tune mm 8x4 4x4 --dtype f32 --backends ZZ; measure; measure a72 --budget never; 
 trial; improve --budget x; prove --pairs 1; verify --timeout 0; compare a.log --markdown
 prune --older-than x; export --json; graphs --text; watch --no-such; demo --no-such
 doctor --no-such; pins --no-such; serve --port x; serve --host 0.0.0.0; config --no-such
-show a72 --source; run --no-such; sessions --no-such; undo --no-such
+show a72 --source; run --no-such; sessions --no-such; undo --no-such; agent --no-such
+fleet --no-such; fleet lss; fleet cancel
+tune zzz --fleet local --repeat 0; tune zzz --fleet local --device 0; tune zzz --resume
 watch --read-only -- true; watch --
+tail --no-such; ls ssh://-x; watch ssh://-oProxyCommand=x/p; show a72 --from ssh://b?x=y
+agree --ranks x; agree --ranks 0; agree --no-such; agree --yes; agree --out x; agree --pin --out x
+agree --budget 3; agree --force; agree --ranks 9999999999
+bundle; bundle -o b.tar.gz --with pin; unbundle; unbundle a.log --sha256 x
+unbundle a.log --without zz; lint; lint a.log --device X; lint a.log --rule zz
+cover; cover a.log --force; cover a.log --device 304; cover a.log --device gfx942:
 """
 """Words that no command can make sense of."""
 
@@ -105,7 +117,7 @@ def test_one_rule_of_exit_codes(
 
 def test_the_rule_was_asked_of_every_command() -> None:
     """Those without a file, an id or a choice cannot miss one."""
-    nothing = {"run", "pins", "prune", "serve", "config"}
+    nothing = {"run", "pins", "prune", "serve", "config", "tail"}
     assert set(COMMANDS) - {words[0] for words in asked(NOT_THERE)} <= nothing
     assert set(COMMANDS) - {words[0] for words in asked(MISTYPED)} == set()
 
@@ -208,7 +220,8 @@ def test_the_manual_is_well_formed(place: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_of_its_shell(place: Path, shell: str) -> None:
     script = ask(place, "--print-completion", shell).stdout
-    assert all(command in script for command in COMMANDS) and "--print-ids tunings" in script
+    listed = [name for name, command in COMMANDS.items() if not command.hidden]
+    assert all(name in script for name in listed) and "--print-ids tunings" in script
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True)
 

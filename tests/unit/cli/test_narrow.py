@@ -40,7 +40,9 @@ def test_show_pins_and_doctor_fit(
     assert main(["pin", id, "#1", "--note", note, *place]) == 0
     capsys.readouterr()
     advice = "write the bytes of torch.compiler.save_cache_artifacts()[0] to a file and try again"
-    checks = [Check("bundle", "bad", "it is no mega-cache that can be read, for a reason", advice)]
+    checks = [
+        Check("mega-cache", "bad", "it is no mega-cache that can be read, for a reason", advice)
+    ]
     for words in (["show", id, *place], ["pins", "--history", *place], []):
         texts = {}
         for cells in (None, width):

@@ -7,27 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from backend.disk.layout import Layout
-from backend.disk.sessions import EventWriter
-from backend.model.choice import MeasuredChoice, Measurement, Output
-from backend.model.events import TuningMeasured
-from backend.model.session import Session
+from backend.model.choice import Choice, Output
 from rocm_tui.cli.entry import main
-from tests.support.screen_lab import SYSTEM, inputs, write_cache
+from tests.support.screen_lab import measured, write_cache
 
 FIRST, OTHER, THIRD = "triton_mm-aa", "mm-bb", "triton_mm-cc"
 A, B = Output("A", 10, 10, 512), Output("B", 10, 10, 512)
-
-
-def _measure(root: Path, outputs: dict[str, Output]) -> None:
-    told = [
-        MeasuredChoice(hash, 1.0, 0.9, 1.1, 0.0, 9, 1.0, 1.0, 1.0, "tied", None, output)
-        for hash, output in outputs.items()
-    ]
-    found = Measurement("mm", inputs(8), "highest", 1.8e9, tuple(told), system_hash=SYSTEM)
-    writer = EventWriter(Layout(root), Session("m", "node", 9, started=1.8e9))
-    writer.write(TuningMeasured(found))
-    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +36,7 @@ def test_bitwise_refuses_what_is_not_proved_to_change_nothing(
 ) -> None:
     cache = write_cache(tmp_path, 8)
     if outputs:
-        _measure(tmp_path, outputs)
+        measured(tmp_path, outputs)
     at = ["--cache-dir", str(tmp_path)]
     main(["ls", "--json", *at])
     (tuning,) = json.loads(capsys.readouterr().out)["tunings"]
@@ -60,9 +45,15 @@ def test_bitwise_refuses_what_is_not_proved_to_change_nothing(
     assert main(["pin", tuning["id"], OTHER, "--bitwise", *at]) == code
     assert says in capsys.readouterr().err
     assert (cache.read_bytes() != before) == (code == 0)
-    main(["pin", tuning["id"], OTHER, *at])
+    main(["pin", tuning["id"], OTHER, "--json", *at])
     assert cache.read_bytes() != before
-    warning = capsys.readouterr().err
+    told = capsys.readouterr()
+    warning, change = told.err, json.loads(told.out)["change_of_bits"]
+    assert (change["warning"] or "") in warning and bool(change["warning"]) == ("bits" in warning)
+    assert change["bits"] == (
+        "same" if code == 0 else "unknown" if "not known" in says else "other"
+    )
+    assert change["in_use"] == (OTHER if code == 0 else FIRST)
     assert "not known" not in warning
     assert says in warning or "not known" in says
 
@@ -74,3 +65,26 @@ def test_the_choice_in_use_stays_itself(tmp_path: Path, capsys: pytest.CaptureFi
     (tuning,) = json.loads(capsys.readouterr().out)["tunings"]
     assert main(["pin", tuning["id"], FIRST, "--bitwise", *at]) == 0
     assert main(["show", tuning["id"], "--json", *at]) == 0
+
+
+def test_what_was_found_wrong_is_pinned_on_demand_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = write_cache(tmp_path, 8)
+    off, cut = "wrong result: off by 420, where 0.524 is allowed", "RuntimeError: out of memory"
+    wrong, other = Choice(None, FIRST, reason=off), Choice(None, THIRD, reason=cut)
+    measured(tmp_path, {OTHER: A}, wrong, other)
+    at = ["--cache-dir", str(tmp_path)]
+    main(["ls", "--json", *at])
+    (tuning,) = json.loads(capsys.readouterr().out)["tunings"]
+    before = cache.read_bytes()
+    for words in ([], ["--dry-run"], ["--bitwise"]):
+        assert main(["pin", tuning["id"], FIRST, *words, *at]) == 1
+        said = capsys.readouterr().err
+        assert "computes a wrong result" in said and off in said and "--wrong" in said
+    assert cache.read_bytes() == before
+    assert main(["pin", tuning["id"], FIRST, "--wrong", "--json", *at]) == 0
+    told = capsys.readouterr()
+    assert off in told.err and off in json.loads(told.out)["change_of_bits"]["wrong"]
+    assert main(["pin", tuning["id"], OTHER, "--json", *at]) == 0
+    assert json.loads(capsys.readouterr().out)["change_of_bits"]["wrong"] is None

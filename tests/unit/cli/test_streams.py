@@ -115,3 +115,15 @@ def test_an_event_log_that_vanishes_does_not_cost_the_exit_code(tmp_path: Path) 
     done = launch(["sh", "-c", "exit 7"], tmp_path / "cache", "--quiet")
     assert done.returncode == 7
     assert done.stderr == f"rocm-tui: 0 tunings recorded in {sessions}\n"
+
+
+def test_no_letter_of_ours_becomes_the_mark_of_doubt(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(
+        "AUTOTUNE mm(64x128, 128x32)\n  mm 0.010 ms 100.0%\n  triton_mm_1 0.020 ms 50.0%\n"
+        "SingleProcess AUTOTUNE benchmarking takes 0.2 seconds and 0.1 seconds precompiling "
+        "for 2 choices\n"
+    )
+    done = shell(f"{PROGRAM} ls {log}", tmp_path, {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    text = done.stdout.decode("ascii")
+    assert "64x32x128" in text and "~10.00 us" in text and "?" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -229,6 +230,8 @@ def test_an_export_of_pins_holds_the_times_of_its_tunings(tmp_path: Path) -> Non
     path = tmp_path / "pins.json"
     path.write_text(share_text(Share((pin,))))
     assert is_export(path) and not is_export(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    assert not is_export(tmp_path / "pipe")  # and nobody waits for what it never gives
     model = Model()
     model.apply(tunings(read_share(path), str(path)))
     now = tuning(1, {"bmm": 1.0, "triton_a": 1.8})

@@ -42,7 +42,8 @@ def test_the_line_says_why_and_what_to_do(folder: Path) -> None:
     users.put_cache(layout)
     said = [as_user(uid, lambda: pin(layout)) for uid in (FIRST, SECOND)]
     assert said[0].endswith(
-        "the group 54300 can write there; chmod g-w it, or choose another TORCHINDUCTOR_CACHE_DIR"
+        "the group 54300 can write there; chmod g-w it, or choose a cache dir of your own "
+        "(TORCHINDUCTOR_CACHE_DIR)"
     )
     assert "belongs to user 54321; run as that user or choose a cache dir of your own" in said[1]
     layout.root.chmod(0o3775)

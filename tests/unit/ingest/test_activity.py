@@ -26,6 +26,7 @@ from backend.model.events import (
     ChoiceTimed,
     Event,
     ProcessExited,
+    RankAwaited,
     SessionEnded,
     SessionStarted,
     TuningStarted,
@@ -36,6 +37,7 @@ from backend.wire.events import encode
 from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import ActivitySeen
+from rocm_tui.render.sessions import state_text
 from rocm_tui.session.model import Model
 from rocm_tui.session.processes import Process
 
@@ -77,12 +79,13 @@ def test_each_state_with_its_progress() -> None:
     assert [(now.state, now.done, now.total) for now in seen] == [
         ("running", 0, 0),
         ("compiling", 0, 0),
+        ("a word of a later version", 0, 0),
         ("precompiling", 0, 2),
         ("precompiling", 1, 2),
         ("precompiling", 2, 2),
         ("tuning", 1, 3),
         ("tuning", 2, 3),
-        ("compiling", 0, 0),
+        ("a word of a later version", 0, 0),
         ("running", 0, 0),
         ("done", 0, 0),
     ]
@@ -178,3 +181,22 @@ def test_a_pid_that_comes_again_is_another_process() -> None:
     assert lives(f"{head} {int(started) - 1}") is False
     assert lives(f"another boot{mine.partition(' ')[1]}{mine.partition(' ')[2]}") is None
     assert lives("") is None
+
+
+def test_a_rank_waits_for_the_choice_of_another_one() -> None:
+    seen = told(
+        ActivityChanged(11.0, "compiling"),
+        TUNING,
+        RankAwaited(1, 21.0, 3),
+        RankAwaited(1, 40.0, None),
+        BenchmarkStarted(1, 40.0),
+    )
+    states = [(now.state, now.rank, now.op, now.since) for now in seen[2:]]
+    assert states == [
+        ("precompiling", None, "bmm", 20.0),
+        ("waiting", 3, "bmm", 21.0),
+        ("precompiling", None, "bmm", 20.0),
+        ("tuning", None, "bmm", 20.0),
+    ]
+    assert state_text(seen[3]) == "waits for rank 3's choice of bmm"
+    assert state_text(seen[3], short=True, now=33.0) == "waits for rank 3's choice, 12 s"

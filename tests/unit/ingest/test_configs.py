@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from backend.cache.configs import TunedKernel, parse
+from backend.errors import CacheUnreadable
+from backend.model.session import Fault
 from backend.model.tuning import Tuning
+from rocm_tui.ingest.follow import configs
 from rocm_tui.ingest.follow.configs import ConfigFolder
+from rocm_tui.ingest.follow.packing import packed, unpacked
 from rocm_tui.ingest.follow.watcher import Watcher, read_sources
+from rocm_tui.ingest.packed import PackedTuning
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
 from rocm_tui.session import stats
+from rocm_tui.session.grouping import Arrangement, arrange
 from rocm_tui.session.model import Model
 
 CONFIG = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre_hook": None}
@@ -69,7 +78,9 @@ def test_a_file_by_itself_is_read_and_cannot_be_pinned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"key": 1, "configs_timings": []}', "\0" * 100, "[" * 9999]
+    "text",
+    ["", "{", "[]", '{"key": 1, "configs_timings": []}', "\0" * 100, "[" * 9999],
+    ids=["empty", "open", "list", "key", "zeros", "deep"],
 )
 def test_garbage_is_one_line_and_hides_nothing(tmp_path: Path, text: str) -> None:
     bad = put(tmp_path, 1, text)
@@ -114,6 +125,104 @@ def test_what_changes_is_told_and_nothing_else(tmp_path: Path) -> None:
     assert follower.poll(6e4) == [Gone(str(first))] and follower.problems == 0
     put(tmp_path, 1, content())
     assert len(tunings(follower.poll(7e4))) == 1
+
+
+def test_a_file_that_changes_is_the_only_one_read(tmp_path: Path) -> None:
+    for n in range(20):
+        put(tmp_path, n, content())
+    given: list[int] = []
+    follower = ConfigFolder(str(tmp_path), lambda records: given.append(len(records)))
+    assert len(follower.poll(0.0)) == 20 and follower.size > 20 * 100 and given == []
+    put(tmp_path, 20, content(size=9))
+    follower.tell(digest(20))
+    (seen,) = tunings(follower.poll(0.0))  # not listed again so soon
+    assert seen.inputs_key and seen.inputs_key.startswith("k[9,")
+    put(tmp_path, 21, content())
+    assert follower.poll(0.0) == []
+    (tmp_path / digest(22)).mkdir()
+    follower.tell(digest(22))
+    follower.tell("no name of Triton's")
+    assert follower.poll(0.0) == []
+    assert follower.awaited(0.1) == frozenset()
+    assert follower.awaited(1.0) == {str(tmp_path / digest(22))}
+    shutil.rmtree(tmp_path / digest(3))
+    follower.tell(digest(3))
+    (gone,) = follower.poll(0.0)
+    assert isinstance(gone, Gone) and gone.source.startswith(str(tmp_path / digest(3)))
+    put(tmp_path, 3, content())
+    assert len(tunings(follower.poll(1e4))) == 2  # all names are listed now and then
+
+
+def test_a_file_that_vanishes_as_it_is_found_ends_nothing(tmp_path: Path) -> None:
+    lost = put(tmp_path, 1, content())
+    lost.unlink()
+    lost.symlink_to("nowhere")
+    put(tmp_path, 2, content())
+    follower = ConfigFolder(str(tmp_path))
+    assert len(tunings(follower.poll(0.0))) == 1
+    shutil.rmtree(lost.parent)
+    follower.tell(lost.parent.name)
+    assert follower.poll(0.0) == []
+
+
+def test_folders_beyond_the_bound_are_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configs, "MOST", 3)
+    for n in range(5):
+        put(tmp_path, n, content())
+    follower = ConfigFolder(str(tmp_path))
+    records = follower.poll(0.0)
+    (fault,) = (record for record in records if isinstance(record, Fault))
+    assert len(tunings(records)) == 3 and fault.what == "what is beyond 3 folders is not read"
+    put(tmp_path, 6, content())
+    assert follower.poll(1e4) == []
+
+
+@pytest.mark.parametrize("end", ["]]]}", "]]] }", "], 1]]}", ', "x"]]]}', ']]], "a": 1}'])
+def test_what_triton_spaces_otherwise_is_the_same(tmp_path: Path, end: str) -> None:
+    """The short way of reading, and the long one."""
+    text = '{"key": [8, "]], ["], "configs_timings": [[{"kwargs": {"A": 1}, "num_warps": 4}, '
+    text += '[0.5, 0.25, 0.75]], [{"kwargs": {"A": "]], [{"}, "num_warps": 2}, [Infinity, 1, 2'
+    path = tmp_path / "k.autotune.json"
+    kernels = []
+    for each in (text + end, " " + text + end):
+        try:
+            kernels.append(parse(path, each.encode()))
+        except CacheUnreadable as error:
+            kernels.append(str(error))
+    assert kernels[0] == kernels[1]
+    if end in ("]]]}", "]]] }"):
+        assert isinstance(kernels[0], TunedKernel)
+        assert [config.ms for config in kernels[0].configs] == [0.5, math.inf]
+
+
+def test_its_choices_stay_columns_until_somebody_asks(tmp_path: Path) -> None:
+    """Failed configs, one that stands there twice and odd percentiles among them."""
+    pairs = [
+        [{"kwargs": {"BLOCK": 1}, **CONFIG}, [4.0, 3.0, 5.0]],
+        [{"kwargs": {"BLOCK": 2}, **CONFIG}, [math.inf] * 3],
+        [{"kwargs": {"BLOCK": 3}, **CONFIG}, [2.0, 1.0, math.nan]],
+        [{"kwargs": {"BLOCK": 1}, **CONFIG}, [1.0, 0.5, 1.5]],
+    ]
+    for n in range(4):
+        put(tmp_path, n, json.dumps({"key": [n], "configs_timings": pairs[: 4 - n]}))
+    here = read_sources([str(tmp_path)])
+    there, _ = unpacked(packed((list(here), None)))
+    for records in (here, there):
+        model = Model()
+        model.apply(records)
+        rows = sorted(model.rows(), key=lambda row: row.tuning.inputs_key or "")
+        assert len(arrange(rows, Arrangement())) == 4
+        assert all(isinstance(row.tuning, PackedTuning) for row in rows)
+        best, *others = rows[0].tuning.choices
+        assert (best.label, best.ms, best.quantiles) == ("BLOCK=1 w4 s3", 1.0, (0.5, 1.5))
+        assert [(c.ms, c.failed, c.quantiles) for c in others] == [
+            (2.0, False, None),
+            (None, True, None),
+        ]
+        assert [len(row.tuning.choices) for row in rows] == [3, 3, 2, 1]
+        assert stats.single(rows[3].tuning) and not stats.single(rows[2].tuning)
 
 
 def test_a_kernel_that_is_timed_while_we_watch_appears(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from backend.model.events import (
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
+    Event,
+    ProcessExited,
     SessionEnded,
     SessionStarted,
     TuningFailed,
@@ -218,6 +220,20 @@ def test_the_end_of_a_session_cuts_what_runs_and_failures_are_told() -> None:
     assert problems(records) == ["tuning mm failed: all failed"]
 
 
+@pytest.mark.parametrize("end", [SessionEnded(6.0), ProcessExited(6.0, 0)])
+@pytest.mark.parametrize("piece", [7, 1 << 20])
+def test_the_end_of_a_session_is_the_last_word_on_its_tunings(end: Event, piece: int) -> None:
+    other = TuningStarted(**{f: getattr(STARTED, f) for f in STARTED.__slots__} | {"n": 2})
+    selected = ChoiceSelected(1, 101.0, "a-h", "timing", 1.5, 0.5)
+    data = lines(STARTED, selected, other, end, ChoiceTimed(1, "a-h", 1.0), selected)
+    reader = EventLog("s")
+    records = [r for at in range(0, len(data), piece) for r in reader.feed(data[at : at + piece])]
+    assert [t.state for t in tunings(records).values()] == ["done", "cut"]
+    assert problems(records) == ["an event of tuning 1, of which no start is known"] * 2
+    (anew,) = tunings(reader.feed(lines(STARTED))).values()  # another session in the same file
+    assert anew.state == "running"
+
+
 def test_more_is_told_of_a_tuning_that_ended_a_while_ago_but_not_long_ago() -> None:
     def ended(n: int) -> bytes:
         started = TuningStarted(**{f: getattr(STARTED, f) for f in STARTED.__slots__} | {"n": n})
@@ -257,6 +273,7 @@ def test_strings_of_events_are_cleaned() -> None:
         (b"", "empty"),
         (b" \n\n", "empty"),
         (b"Validator,PT_VERSION,2.4.0\n", "tunableop"),
+        (b"GemmTunableOp_Half_TN,tn_8_4_2_ld_2_2_8\n", "tunableop"),
         (encode(SessionStarted(SESSION)).encode(), "event log"),
         (b'{\n    "system": {\n', "autotune cache"),
         (b'[\n    {\n        "(64, 2, 3)": [\n', "mm log"),

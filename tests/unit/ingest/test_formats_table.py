@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.ingest import formats
 from rocm_tui.ingest.follow.watcher import read_sources
-from rocm_tui.ingest.formats import registry
+from rocm_tui.ingest.formats import event_log, registry
 from rocm_tui.ingest.formats.autotune import fast as search
 from rocm_tui.ingest.formats.reader import Complaints, Format, WholeLines
 from rocm_tui.ingest.formats.stderr_log import StderrLog
@@ -72,9 +73,23 @@ def test_whole_lines_however_the_bytes_come(size: int) -> None:
     data = b"a\n\nbc\n" + b"d" * 50 + b"\nlast"
     lines = WholeLines(20)
     found = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
-    assert found[:3] == [b"a", b"", b"bc"] and lines.rest() == b"last"
-    assert lines.dropped == (0 if size == 100 else 2)  # what is there with its end is no burden
-    assert lines.rest() == b""
+    whole = size == 100  # what is there with its end is no burden
+    assert found == [b"a", b"", b"bc", b"d" * 50 if whole else b""]
+    assert lines.dropped == (not whole)
+    assert lines.open == lines.rest() == b"last"
+    assert lines.open == lines.rest() == b""
+
+
+@pytest.mark.parametrize("size", [7, 60])
+def test_a_line_that_is_too_long_is_one_problem_in_its_place(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(event_log, "MAX_LINE", 40)
+    data = b"\n" + b"z" * 200 + b'{"event": "odd"}\n' + b"odd\n"
+    log = event_log.EventLog("a.jsonl")
+    faults = [f for at in range(0, len(data), size) for f in log.feed(data[at : at + size])]
+    told = [(fault.line, fault.what) for fault in faults if isinstance(fault, Fault)]
+    assert [line for line, _ in told] == [2, 3] and told[0][1] == "a line of more than 16 MiB"
 
 
 def test_a_marker_cut_in_two_is_lost_however_the_bytes_come(

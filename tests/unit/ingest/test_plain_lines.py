@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from unittest.mock import patch
 
 from hypothesis import given, settings
@@ -23,7 +24,15 @@ from backend.model.events import (
     TuningStarted,
 )
 from backend.model.session import Session
-from backend.wire.events import decode, decode_selected, decode_started, decode_timed, encode
+from backend.wire.events import (
+    Offer,
+    decode,
+    decode_selected,
+    decode_started,
+    decode_timed,
+    decode_tuning,
+    encode,
+)
 from rocm_tui.ingest.formats import event_log
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Record
@@ -76,10 +85,32 @@ DAMAGE = st.sampled_from([*[b""] * 20, b" ", b"\r", b'"', b",", b"]", b"}", b"0"
 
 
 @st.composite
+def tunings(draw: st.DrawFn) -> list[Event]:
+    """The events of a tuning that follow each other; some are of another one."""
+    n, other = draw(COUNT), draw(st.sampled_from([None] * 5 + [1, 2]))
+    offers = st.lists(st.builds(Choice, PLAIN_TEXT, PLAIN_HASH, st.none(), PLAIN_TEXT), min_size=1)
+    events: list[Event] = [
+        TuningStarted(
+            n, 1.5, "mm", draw(PLAIN_TEXT), "highest", ((2, 3),), ((3, 1),), ("torch.float32",),
+            "cpu", tuple(draw(offers)), draw(st.sampled_from(["", "groups=1,stride=2x2"])),
+        )
+    ]  # fmt: skip
+    hashes = draw(st.lists(PLAIN_HASH, max_size=3))
+    events += [ChoiceCompiled(n, key, draw(st.sampled_from([None, 0.5]))) for key in hashes]
+    events += draw(st.sampled_from([[], [BenchmarkStarted(n, 2.5)]]))
+    events += [ChoiceTimed(n, draw(PLAIN_HASH), draw(PLAIN_MS)) for _ in hashes]
+    if other:
+        events.append(ChoiceTimed(other, "mm-ext", 0.5))
+    events.append(ChoiceSelected(n, 3.5, draw(PLAIN_HASH), "timing", draw(PLAIN_MS), None))
+    return events
+
+
+@st.composite
 def logs(draw: st.DrawFn) -> bytes:
     """Lines as they are written, some of them with a byte too many or too few."""
     lines = []
-    for event in draw(st.lists(EVENT, max_size=14)):
+    parts = draw(st.lists(st.one_of(EVENT.map(lambda event: [event]), tunings()), max_size=14))
+    for event in chain.from_iterable(parts):
         try:
             line = encode(event).encode()
         except ValueError:  # what JSON has no number for
@@ -101,7 +132,8 @@ def read(log: bytes, cuts: list[int]) -> list[Record]:
 
 
 def the_long_way(log: bytes, cuts: list[int]) -> list[Record]:
-    none = dict.fromkeys(("decode_timed", "decode_started", "decode_selected"), lambda _: None)
+    names = ("decode_timed", "decode_started", "decode_selected", "decode_tuning")
+    none = dict.fromkeys(names, lambda *_: None)
     with patch.multiple(event_log, **none):
         return read(log, cuts)
 
@@ -124,9 +156,10 @@ def test_a_short_reading_is_that_of_decode(log: bytes) -> None:
         if timed := decode_timed(line):
             assert ChoiceTimed(*timed) == long
         elif started := decode_started(line):
-            event, offers = started
-            choices = tuple([Choice(name, hash_, None, text) for name, hash_, text in offers])
-            assert replace(event, choices=choices) == long
+            choices = tuple(
+                [Choice(name, hash_, None, text) for name, hash_, text in started.offers]
+            )
+            assert replace(started.event, choices=choices) == long
         elif selected := decode_selected(line):
             assert selected == long
 
@@ -137,16 +170,48 @@ def test_the_short_way_is_taken() -> None:
         3, 1.5, "mm", "[('cpu', 'torch.float32', 2, 2)]", "highest", ((2, 2), (2, 2)),
         ((2, 1), (2, 1)), ("torch.float32",) * 2, "cpu", choices,
     )  # fmt: skip
-    offers = [("mm", "mm-ext", ""), ("triton_mm_1", "triton_mm-0a", "BLOCK_M=16, x")]
-    assert decode_started(encode(started).encode()) == (replace(started, choices=()), offers)
+    offers = ("mm", "mm-ext", ""), ("triton_mm_1", "triton_mm-0a", "BLOCK_M=16, x")
+
+    def told(line: bytes) -> tuple[TuningStarted, tuple[Offer, ...]] | None:
+        start = decode_started(line)
+        return (start.event, start.offers) if start else None
+
+    assert told(encode(started).encode()) == (replace(started, choices=()), offers)
     convolution = replace(started, options="groups=1,stride=2x2")
     line = encode(convolution).encode()
-    assert decode_started(line) == (replace(convolution, choices=()), offers)
+    assert told(line) == (replace(convolution, choices=()), offers)
     older = line.replace(b',"options":"groups=1,stride=2x2"', b"")
-    assert decode_started(older) == (replace(started, choices=()), offers)
+    assert told(older) == (replace(started, choices=()), offers)
     selected = ChoiceSelected(3, 2.5, "mm-ext", "timing", 0.5, None)
     assert decode_selected(encode(selected).encode()) == selected
     timed = ChoiceTimed(3, "triton_mm-abc=[x]", 0.0123)
     assert decode_timed(encode(timed).encode() + b"\n") == (3, "triton_mm-abc=[x]", 0.0123)
     for odd in (b'"a\\u001b","ms":0.5}', b'"a","ms":1.0e999}', b'"a","ms":01.5}'):
         assert decode_timed(b'{"event":"choice_timed","n":1,"hash":' + odd) is None
+
+
+def test_a_tuning_is_taken_at_once() -> None:
+    choices = (Choice("mm", "mm-ext"), Choice("triton_mm_1", "triton_mm-0a", None, "BLOCK_M=16, x"))
+    events: list[Event] = [
+        TuningStarted(
+            3, 1.5, "mm", "[('cpu', 'torch.float32', 2, 2)]", "highest", ((2, 2), (2, 2)),
+            ((2, 1), (2, 1)), ("torch.float32",) * 2, "cpu", choices,
+        ),
+        ChoiceCompiled(3, "triton_mm-0a", 0.5),
+        BenchmarkStarted(3, 2.0),
+        ChoiceTimed(3, "mm-ext", 0.25),
+        ChoiceTimed(3, "triton_mm-0a", 0.5),
+        ChoiceSelected(3, 2.5, "mm-ext", "timing", 0.5, None),
+    ]  # fmt: skip
+    lines = [f"{encode(event)}\n" for event in events]
+    text = "".join(lines)
+    whole = decode_tuning(f"x\n{text}{text}", 2)
+    assert whole is not None
+    assert (whole.compiled, whole.timed, whole.timings) == (
+        1, {"mm-ext": 0.25, "triton_mm-0a": 0.5}, 2,
+    )  # fmt: skip
+    assert (whole.selected, whole.by, whole.when) == ("mm-ext", "timing", 2.5)
+    assert whole.end == 2 + len(text)
+    odd = lines[3].replace('"n":3', '"n":4')
+    for other in (lines[:-1], [*lines[:4], odd, *lines[4:]], lines[1:], [text[:-1]]):
+        assert decode_tuning("".join(other), 0) is None

@@ -11,8 +11,7 @@ import pytest
 
 from backend.model.session import Fault
 from rocm_tui.cli.entry import main
-from rocm_tui.ingest.follow import tree
-from rocm_tui.ingest.follow.sources import WATCHED
+from rocm_tui.ingest.follow import sources, tree
 from rocm_tui.ingest.follow.tree import Walker
 from rocm_tui.ingest.follow.watcher import Watcher, read_sources
 from rocm_tui.ingest.records import Record, Seen, SourceStatus
@@ -103,9 +102,13 @@ def wait_for(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("folders", [3, WATCHED + 10])
-def test_new_subfolders_while_we_watch(tmp_path: Path, folders: int) -> None:
+@pytest.mark.parametrize("watched", [sources.WATCHED, 5])
+def test_new_subfolders_while_we_watch(
+    tmp_path: Path, watched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More than the system is asked to watch: the others are looked at now and then."""
+    monkeypatch.setattr(sources, "WATCHED", watched)
+    folders = 20
     for n in range(folders):
         put(tmp_path / "old" / f"{n:03}" / "rank.log", "step 1\n")
     seen: list[Record] = []

@@ -200,7 +200,6 @@ def test_read_sources_of_all_kinds(tmp_path: Path) -> None:
     view.apply(read_sources([str(cache_dir), str(logs), missing, str(logs / "notes.md")]))
     assert sorted(view.ops) == ["bmm", "mm", "mm", "mm"]
     assert [(Path(p.source).name, p.what) for p in view.problems] == [
-        ("tunableop_results0.csv", "TunableOp results are not supported yet"),
         ("none.log", "no such file or folder"),
     ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ import pytest
 from backend.model.events import ChoiceTimed, SessionStarted
 from backend.model.session import Session
 from backend.wire.events import encode
+from rocm_tui.ingest.follow import notify
 from rocm_tui.ingest.follow.notify import is_remote
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record, SourceStatus
@@ -37,7 +40,7 @@ class Live:
             self.view.apply(records)
             self._news.notify_all()
 
-    def until(self, holds: Callable[[View], bool], seconds: float = 20.0) -> None:
+    def until(self, holds: Callable[[View], bool], seconds: float = 60.0) -> None:
         with self._news:
             assert self._news.wait_for(lambda: holds(self.view), seconds), (
                 self.view.tunings,
@@ -214,12 +217,14 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
 
 
 def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from watchdog.observers.api import BaseObserver
+    class Full:
+        """`inotify_add_watch` where the system watches no more; it sets no errno here."""
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "inotify watch limit reached")
+        inotify_init1 = staticmethod(lambda _: os.eventfd(0, os.EFD_NONBLOCK))
+        inotify_add_watch = staticmethod(lambda *_: -1)
 
-    monkeypatch.setattr(BaseObserver, "schedule", full)
+    monkeypatch.setattr(notify, "_libc", Full)
+    monkeypatch.setattr(notify, "_errno", lambda: errno.ENOSPC)
     path = tmp_path / "a.log"
     path.write_text(MM)
     found = Live([path], interval=0.02)
@@ -269,10 +274,10 @@ def test_file_systems_where_inotify_is_blind() -> None:
     assert not is_remote("/homes", mountinfo)
 
 
-def test_the_package_needs_neither_torch_nor_watchdog_to_be_imported() -> None:
+def test_the_package_needs_neither_torch_nor_ctypes_to_be_imported() -> None:
     code = (
         "import sys, rocm_tui.ingest.follow.watcher\n"
-        "print([m for m in ('torch', 'watchdog', 'textual', 'asyncio') if m in sys.modules])"
+        "print([m for m in ('torch', 'ctypes', 'textual', 'asyncio') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -15,6 +15,8 @@ from backend.measure.machine import devices
 from backend.measure.machine.cpu import Load
 from backend.measure.machine.devices import NOTHING, Device, Readers, gpus, processor
 from backend.measure.machine.state import Reading, State, Usage
+from rocm_tui.fleet.facts import Pulse, device_of
+from rocm_tui.fleet.messages import Facts
 from tests.support.fake_gpus import GIB, cards
 
 NVML = r"""
@@ -32,7 +34,7 @@ int nvmlDeviceGetPciInfo_v3(device d, struct pci *out) {
   return 0;
 }
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, device *out) {
-  *out = bus[9] == '1' ? 1 : bus[9] == '3' ? 2 : 0;
+  *out = strstr(bus, ":19:") ? 1 : strstr(bus, ":3b:") ? 2 : 0;
   return *out == 0;
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, device *out) { return 6; }
@@ -88,6 +90,20 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+def test_what_a_gpu_of_a_fleet_did_is_read_where_torch_says_it_is(
+    tmp_path: Path, nvml: str
+) -> None:
+    facts = Facts("host", "NVIDIA H200", bus="0000:3b:00.0")
+    device = device_of(facts, lambda: gpus(tmp_path, nvml))
+    assert device is not None and device.label == "1"
+    pulse = Pulse(device)
+    assert pulse.medians() == (None, None) and pulse.state() == State()
+    pulse.ask()
+    until(lambda: pulse.state().power_w)
+    assert pulse.medians() == (1980.0, 312.5) and pulse.medians() == (None, None)
+    pulse.stop()
+
+
 def test_amd_gpus_by_their_addresses(tmp_path: Path) -> None:
     first, second = cards(tmp_path, 2)
     first.work(50)
@@ -107,7 +123,7 @@ def test_amd_gpus_by_their_addresses(tmp_path: Path) -> None:
 
 def test_nvidia_gpus_by_a_library_like_nvml(tmp_path: Path, nvml: str) -> None:
     one, two = gpus(tmp_path, nvml)
-    assert (one.label, one.name, one.place) == ("0", "NVIDIA H200", "00000000:19:00.0")
+    assert (one.label, one.name, one.place) == ("0", "NVIDIA H200", "0000:19:00.0")
     usage, state = Usage(83.0, 35.0 * GIB, 140.0 * GIB), State(1980, 312.5, 54, ("power cap",))
     assert one.read() == Reading(usage, state)
     reading = two.read()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from backend.measure.machine.state import State
-from backend.worker.measure.rounds import BLOCK, ChoiceBroke, Rounds, Sample, measure
+from backend.measure.rounds import BLOCK, ChoiceBroke, Rounds, Sample, measure
 
 
 class Synthetic:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.model import convolution
+from backend.model import convolution, options
 from backend.pins.graphs.match import Verdict, Wanted, judge
 from backend.pins.graphs.text import OwnChoice, read_graph_text
 
@@ -140,7 +140,7 @@ _NUMBERS = st.lists(st.integers(0, 999), min_size=1, max_size=3)
 @given(st.dictionaries(st.sampled_from(convolution.NAMES), _NUMBERS))
 def test_options_come_back(values: dict[str, list[int]]) -> None:
     given = convolution.options(values)
-    assert convolution.of_text(convolution.text_of(given)) == given
+    assert options.of_text(options.text_of(given)) == given
 
 
 def test_options_by_place_by_name_and_in_a_hash_are_the_same() -> None:
@@ -149,6 +149,6 @@ def test_options_by_place_by_name_and_in_a_hash_are_the_same() -> None:
     named += ["output_padding=(0, 0)", "groups=1", "bias=None"]
     assert convolution.of_arguments(placed) == convolution.of_arguments(named)
     assert convolution.of_arguments(named) == convolution.of_hash(aten(2))
-    assert convolution.agree((("stride", (2,)),), convolution.of_hash(aten(2)))
-    assert not convolution.agree((("stride", (1,)),), convolution.of_hash(aten(2)))
+    assert options.agree((("stride", (2,)),), convolution.of_hash(aten(2)))
+    assert not options.agree((("stride", (1,)),), convolution.of_hash(aten(2)))
     assert convolution.of_hash("triton_convolution2d-c1") == ()

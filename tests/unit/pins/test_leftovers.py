@@ -51,11 +51,15 @@ def test_only_what_is_old_is_listed_and_removed(tmp_path: Path) -> None:
         put(layout.home / "code" / "ab" / "abcd.json", 40),
         put(layout.triton / "module.py", 40),
         put(layout.evicted / "0123456789abcdef" / "fxgraph" / "x", 40),
+        put(layout.home / "fleet" / "r1.jsonl", 40),
+        put(layout.home / "fleet" / "r1.control", 40),
+        put(layout.home / "fleet" / "r1" / "gpu0-7" / "cache" / "x", 40),
     ]
     young = [
         put(layout.sessions / "host-1-2-b.jsonl", 20, '{"graph": "fff1234"}'),
         put(layout.graphs / "fff1234.py", 40),  # a younger session tells of it
         put(layout.graphs / "accepted.json", 40),
+        put(layout.home / "fleet" / "r2.jsonl", 20),
         put(layout.home / "locks" / "pins.json.lock", 40, ""),
         put(layout.home / "code" / "ab" / "abcd.lock", 40, ""),
         put(layout.home / "code" / "cd" / "cdef.so", 20),
@@ -64,6 +68,7 @@ def test_only_what_is_old_is_listed_and_removed(tmp_path: Path) -> None:
     assert kinds(layout) == {
         "session": 1, "log of a failed worker": 1, "captured graph": 1, "trial cache": 1,
         "compiled kernel": 1, "Triton module": 1, "graphs of a forgotten pin": 1,
+        "record of a fleet's run": 1, "cache dir of a fleet's agents": 1,
     }  # fmt: skip
     assert main(["prune", "--cache-dir", str(tmp_path)]) == 0
     assert all(path.exists() for path in old), "without --yes nothing is removed"

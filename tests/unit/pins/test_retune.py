@@ -11,9 +11,9 @@ from backend.cache.autotune import raise_ms as high
 from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
-from backend.inductor.hooks.retuning import hold_again, learn
 from backend.model.problem import TuningKey
 from backend.pins.held import pinned_choices
+from backend.pins.retuned import hold_again, learn
 from backend.pins.store import PinStore
 
 SYSTEM = "4" * 64

@@ -26,7 +26,8 @@ def test_steps_back_to_the_very_bytes_and_says_what_it_undid(tmp_path: Path) -> 
         found = next_undo(layout)
         assert found is not None
         undo(layout, found)
-        return found.entry.what, found.again.hash if found.again else None
+        again = found.steps[0].again
+        return found.entry.what, again.hash if again else None
 
     def pins() -> list[tuple[str, str]]:
         return [(pin.hash, pin.note) for pin in PinStore(layout).pins()]
@@ -70,7 +71,7 @@ def test_a_history_that_tells_no_file_is_undone_too(tmp_path: Path) -> None:
             del entry[name]
     layout.pins.write_text(json.dumps(document))
     found = next_undo(layout)
-    assert found is not None and found.system_hash == cache_file(layout).name
+    assert found is not None and found.steps[0].system_hash == cache_file(layout).name
     undo(layout, found)
     assert [(pin.hash, pin.label) for pin in store.pins()] == [("mm-c1", "mm")]
 

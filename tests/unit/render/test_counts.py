@@ -13,7 +13,7 @@ from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.detail import tuning_facts
-from rocm_tui.render.problems import troubles
+from rocm_tui.render.problems import trouble_lines, troubles
 from rocm_tui.render.tunings import LIST
 from rocm_tui.session.model import Model, Row
 from tests.support.odd_logs import NEW_TRITON, OLD_TRITON
@@ -91,3 +91,11 @@ def test_the_same_words_of_a_source_are_one_line_with_a_count(
 def test_troubles_are_in_the_order_of_the_last_time() -> None:
     told = [Fault("a", "x", 1), Fault("b", "x", 2), Fault("a", "y"), Fault("a", "x", 9)]
     assert [trouble.line() for trouble in troubles(told)] == ["b:2: x", "a: y", "a:1: x (2 times)"]
+
+
+def test_what_many_sources_say_is_one_line() -> None:
+    told = [Fault(f"{name}.csv", "x", 7) for name in "abcd"]
+    told += [Fault("e.csv", "y"), Fault("b", "z"), Fault("a.csv", "y"), Fault("c.csv", "y")]
+    assert list(trouble_lines(told)) == [
+        "a.csv and 3 other sources: x", "e.csv: y", "b: z", "a.csv: y", "c.csv: y",
+    ]  # fmt: skip

@@ -20,7 +20,7 @@ from rocm_tui.render.outputs import output_json, output_sentences, output_text
         (Output("A", 10, 10, 64), "A"),
         (Output("B", 10, 10, 4096, 1768, 2.9), "B ✗ 1,768"),
         (Output("B", 10, 4, 4096, 0, 0.2), "B ~"),
-        (Output("C", 10, 10), "C ?"),
+        (Output("C", 10, 10), "C no bound"),
         (Output("C", 2, 1, 9, 3, math.inf), "C ✗ 3 ~"),
     ],
 )
@@ -52,5 +52,7 @@ def test_a_measurement_keeps_and_tells_what_choices_computed() -> None:
     assert output["deterministic"] is False and output["beyond"] == 768
     assert output_json(Output("A", 2, 2, 1, 1, math.inf)) == {
         "group": "A", "runs": 2, "same": 2, "compared": 1, "beyond": 1, "excess": None,
-        "deterministic": True,
+        "deterministic": True, "rounding": "beyond",
     }  # fmt: skip
+    bounds = {output: output_json(output) for output in (Output("A", 2, 2), Output("A", 2, 2, 1))}
+    assert [told["rounding"] for told in bounds.values() if told] == ["no bound", "within"]

@@ -8,6 +8,7 @@ import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
 from backend.model.tuning import Tuning
+from rocm_tui.render.measured import standing
 from rocm_tui.render.tunings import lead_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.stats import versus
@@ -75,3 +76,19 @@ def test_choices_that_are_not_the_best_and_overlap_are_told_apart_by_nobody() ->
         ("c2", 1.103, "slower"),
     )
     assert versus(tuning, tuning.choices[1], tuning.choices[2]) == "tied"
+
+
+@pytest.mark.parametrize(
+    ("op", "option"),
+    [
+        ("mm", "--budget"),
+        ("pointwise", "--measure-kernels SECONDS"),
+        ("triton", "--measure-kernels SECONDS"),
+    ],
+)
+def test_what_is_unclear_names_the_option_that_measures_longer(op: str, option: str) -> None:
+    """`measure` refuses kernels that need their own program: another command has another option."""
+    tuning = _measured(APART, ("c0", 1.0, "unclear"), ("c1", 1.01, "unclear"))
+    assert tuning.measured is not None
+    text = standing(replace(tuning, op=op), tuning.measured)
+    assert f"a larger {option} or a quieter machine may tell" in text

@@ -69,6 +69,18 @@ def test_what_is_saved_is_not_known_where_no_row_of_aten_was_shown() -> None:
     assert "nothing" not in told and "paid" not in told and told.endswith("Tuning took 4.0 s.")
 
 
+def test_kernels_of_triton_are_not_said_to_lack_a_time_of_aten() -> None:
+    kernel = replace(tuning(3, NO_ATEN), op="reduction", inputs_key="triton_red_fused_sum[8]")
+    assert once(kernel) == (
+        "1 Triton kernel has no rival in ATen, so nothing tells what tuning saves. "
+        "Tuning took 2.0 s."
+    )
+    told = once(kernel, tuning(1, NO_ATEN), tuning(2, NO_ATEN))
+    assert "none of 2 problems has a time of ATen, and 1 Triton kernel has no rival in" in told
+    told = once(kernel, tuning(1, WON), measured=[as_tuned(tuning(1, WON))])
+    assert "against ATen (1 of 2 problems: 1 Triton kernel without a rival there) and" in told
+
+
 def test_what_the_sum_leaves_out_is_said() -> None:
     tunings = [tuning(n, WON if n < 4 else NO_ATEN) for n in range(1, 10)]
     told = said(*tunings)
@@ -151,7 +163,7 @@ def test_logs_that_differ_are_not_said_to_be_ranks() -> None:
     swapped = {"bmm": 1.0, "triton_a": 1.5}
     found = report(part(log(1, WON, source="/l/a.log"), log(1, swapped, source="/l/b.log")))
     assert report_json(found)["disagreements"] == []
-    assert "agree" in pages(found, ())["ranks"].sentences[0][0]
+    assert "are not compared" in pages(found, ())["ranks"].sentences[0][0]
 
 
 # A busy CPU

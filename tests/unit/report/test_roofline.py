@@ -15,13 +15,14 @@ from rocm_tui.render import pages
 from rocm_tui.report.roofline import Roofline, point_of, rooflines
 from rocm_tui.session.model import Row
 from rocm_tui.session.peaks import (
-    DEVICES,
     Device,
     MathKind,
     NoPeak,
     Peak,
     TunedDevice,
     attainable,
+    device_of,
+    devices,
     fastest,
     find_peak,
     machine_of,
@@ -42,14 +43,28 @@ PER_CLOCK: dict[str, tuple[float, dict[MathKind, int]]] = {
 """Highest clock in GHz and operations a clock and unit, as the makers' white papers have them."""
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
 def test_published_peaks_are_what_units_and_clock_give(device: object) -> None:
-    found = next(one for one in DEVICES if one is device)
+    found = next(one for one in devices() if one is device)
     clock, rates = PER_CLOCK[found.arch]
     for kind, rate in rates.items():
         clocks = found.peak.tflops[kind] * 1e3 / (found.units[0] * rate)
         assert clock * 0.83 < clocks < clock * 1.02, (kind, clocks)
     assert found.peak.source
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "expected"),
+    [
+        ("AMD Instinct MI300X", "gfx942:sramecc+:xnack-", "gfx942"),
+        ("AMD Instinct MI300X", "gfx942:sramecc+:xnack+", "gfx942:xnack+"),
+        ("NVIDIA H200", "sm_90", "sm_90"),
+        ("AMD Instinct MI300X", None, "AMD Instinct MI300X"),
+        ("cpu", "znver4", "cpu"),
+    ],
+)
+def test_a_device_is_named_by_its_architecture(name: str, arch: str | None, expected: str) -> None:
+    assert device_of(TunedDevice(name, arch)) == expected
 
 
 @pytest.mark.parametrize(
@@ -260,7 +275,7 @@ def test_a_cache_whose_bandwidth_nobody_knows_has_no_slope() -> None:
     assert fastest(PEAK, 2 << 20) == 400.0 and fastest(PEAK, 1 << 30) == 40.0
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
 def test_caches_are_faster_the_smaller_and_than_the_memory(device: Device) -> None:
     caches = device.peak.caches
     assert caches and [one.bytes for one in caches] == sorted(one.bytes for one in caches)

@@ -13,7 +13,8 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Record, Seen, SessionSeen
 from rocm_tui.render.tunings import cells, row_json, tunings_text
-from rocm_tui.session.facets import differing, layout_of
+from rocm_tui.session.facets import differing
+from rocm_tui.session.layout import layout_of
 from rocm_tui.session.model import Model, Row
 
 ROWS, COLUMNS = (128, 1), (1, 64)

@@ -12,7 +12,7 @@ LATE = (
     "backend.cache.fold",
     "rocm_tui.jobs",
     "rocm_tui.actions",
-    "watchdog.observers",
+    "ctypes",
     "rocm_tui.ingest.formats.profiler.graphs",
 )
 
@@ -40,7 +40,7 @@ feed.take()
 assert len(feed.model.rows()) == 1, feed.model.problems
 print(first[0])
 end = time.monotonic() + 10
-while not {"backend.pins.store", "watchdog.observers"} <= set(loaded()):
+while not {"backend.pins.store", "ctypes"} <= set(loaded()):
     assert time.monotonic() < end, loaded()
     time.sleep(0.05)
 with log.open("a") as more:  # and from then on it is watched

@@ -271,3 +271,29 @@ def test_a_cpu_and_a_gpu_are_two_tunings_also_where_only_names_tell() -> None:
     assert len(rows_of(cpu, gpu)) == 2
     copy = Seen("/l/copy.log#1", told("triton_mm_3", "/l/copy.log"))
     assert len(rows_of(cpu, gpu, copy)) == 2
+
+
+def test_what_another_program_is_known_to_offer_is_not_in_this_row() -> None:
+    """Activations share a key; what nobody is known to have offered stays, apart."""
+
+    def choices(**times: float) -> tuple[Choice, ...]:
+        return sort_choices([Choice(hash=f"a-{name}", ms=ms) for name, ms in times.items()])
+
+    relu, gelu = {"r1": 1.0, "r2": 2.0}, {"g1": 3.0, "g2": 4.0}
+    told = event(1.0, 2.0, 5.0)
+    views = [
+        replace(told, choices=choices(**relu), selected="a-r1"),
+        replace(told, choices=choices(**gelu), selected="a-g1", when=6.0),
+        replace(cache(None, None), choices=choices(**relu, **gelu, x=5.0)),
+    ]
+    for order in permutations(enumerate(views)):
+        model = Model()
+        for at, view in order:
+            model.apply([Seen(f"{view.sources[0]}#{at}", view)])
+        rows = sorted(model.rows(), key=lambda row: row.tuning.when or 0.0)
+        assert [[c.hash for c in row.tuning.choices if c.offered] for row in rows] == [
+            ["a-r1", "a-r2"],
+            ["a-g1", "a-g2"],
+        ]
+        apart = [c.hash for row in rows for c in row.tuning.choices if not c.offered]
+        assert apart == ["a-x"]

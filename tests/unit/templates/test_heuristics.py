@@ -226,3 +226,12 @@ def test_descriptions_name_every_choice() -> None:
             names = [config.description for config in both]
             assert len(set(names)) == len(names)
             assert all(", " in name and "=" in name for name in names)
+
+
+def test_what_was_fastest_in_fp64_comes_first() -> None:
+    """On an H200: two blocks of four waves, which do not wait for each other."""
+    for m, n, k in ((4096, 4096, 4096), (2048, 2048, 2048), (1000, 1544, 2088)):
+        sizes = Sizes(m, n, k)
+        problem = plain_problem("float64", sizes)
+        first = gemm_configs(problem, Target("cuda", "sm_90a"), sizes, compute_units=132)[0]
+        assert (first.block_m, first.block_n, first.wave_m, first.wave_n) == (64, 64, 32, 32)

@@ -21,11 +21,17 @@ DOCS = ROOT / "docs" / "templates.md"
 
 
 def _sample(target: Target) -> tuple[Offer, ...]:
-    """Every third of fp16 for one architecture, every twelfth for the others; the docs' table has
-    all, as has this with TEST_EVERYTHING."""
+    """Every third of fp16 for one architecture, every twelfth for the others, and of direct
+    convolutions the first of each unit; the docs' table has all, as has this with
+    TEST_EVERYTHING."""
     most = target == amdgpu("gfx942")
     everything = offers(target, ("float16",) if most else ("float16", "float32"))
-    return everything if EVERYTHING else everything[:: 3 if most else 12]
+    if EVERYTHING:
+        return everything
+    direct = [offer for offer in everything if offer.template == "direct"]
+    first = {(offer.channels, offer.config.unit): offer for offer in reversed(direct)}
+    rest = [offer for offer in everything if offer.template != "direct"]
+    return (*rest[:: 3 if most else 12], *first.values())
 
 
 TOGETHER = 8
@@ -63,7 +69,11 @@ def test_default_configs_compile_and_do_not_spill(target: Target, tmp_path: Path
                     assert (kernel.scratch, kernel.vgpr_spills) == (0, 0), (name, kernel)
                 main = next(kernel for kernel in kernels if "reduce_parts" not in kernel.kernel)
                 ring = isinstance(offer.config, SkinnyConfig) and offer.config.stages > 1
-                if ring or (isinstance(offer.config, GemmConfig) and offer.config.pipelined):
+                if (
+                    ring
+                    or offer.template == "direct"
+                    or (isinstance(offer.config, GemmConfig) and offer.config.pipelined)
+                ):
                     assert main.lds == 0, name  # a launch asks for it; the source checks the count
                 else:
                     # Beside a kernel whose LDS a launch asks for, whole kilobytes.

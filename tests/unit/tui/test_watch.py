@@ -8,6 +8,7 @@ import pytest
 from textual.widgets import Input
 
 from backend.disk.layout import Layout
+from backend.model.choice import Choice, Output
 from backend.pins.store import PinStore
 from rocm_tui.tui.screens.help import HelpScreen
 from rocm_tui.tui.screens.pins import PinsScreen
@@ -18,6 +19,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 from tests.support.screen_lab import (
     SIZES,
     asked,
+    measured,
     panes_of,
     running,
     screen_text,
@@ -253,6 +255,11 @@ async def test_what_cannot_be_pinned_is_refused_with_a_reason(tmp_path: Path) ->
         panes.table.move_cursor([r.tuning.key is None for r in panes.table.rows].index(False))
         await pilot.press("tab", "G", "p")
         await refused("failed")
+        wrong = Choice(None, "triton_mm-aa", reason="wrong result: off by 420")
+        measured(tmp_path, {"mm-bb": Output("A", 10, 10, 512)}, wrong)
+        await until(pilot, lambda: panes.table.current and panes.table.current.tuning.measured)
+        await pilot.press("home", "p")
+        await refused("--wrong")
         assert not PinStore(Layout(tmp_path)).pins()
         await pilot.press("u")
         await refused("not pinned")
@@ -334,7 +341,7 @@ async def test_sources_and_problems(tmp_path: Path) -> None:
 async def test_help_names_every_key_and_column(tmp_path: Path, key: str) -> None:
     from rocm_tui.render.tunings import COLUMNS
 
-    async with running(tmp_path, size=(80, 90)) as (app, pilot):
+    async with running(tmp_path, size=(80, 120)) as (app, pilot):
         await pilot.press(key)
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         text = screen_text(app.screen)

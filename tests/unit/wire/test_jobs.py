@@ -14,11 +14,13 @@ from backend.model.graph import Swap
 from backend.model.trial import Trial, TrialArm
 from backend.wire.codec import dumps, to_json
 from backend.wire.jobs import (
-    JOBS,
     BadAnswer,
     BadJob,
+    CompileJob,
+    CompileResult,
     Environment,
     EnvironmentJob,
+    Gpu,
     MeasureJob,
     MeasureResult,
     PeakJob,
@@ -31,11 +33,9 @@ from backend.wire.jobs import (
     VerifyJob,
     VerifyResult,
     WorkerJob,
-    answer_of,
-    job_of,
-    job_words,
-    progress_of,
 )
+from backend.wire.tunableop import TunableOpJob, TunableOpResult, TunedProduct
+from backend.wire.words import JOBS, answer_of, job_of, job_words, progress_of
 from tests.support.places import ROOT
 
 BEST = MeasuredChoice("a-1", 1.0, 0.9, 1.1, 0.01, 9, 1.0, 0.0, float("inf"), "unclear")
@@ -43,6 +43,16 @@ MEASURED = Measurement("mm", "[]", "highest", 1.0, (BEST,), (Choice("b", "b-1", 
 TRIED = Trial("a1b2c3d", 1.0, (TrialArm((), 1.0), TrialArm((), failed="no")), trouble=("busy",))
 ANSWERED: list[tuple[WorkerJob[Any], object]] = [
     (EnvironmentJob(fit=True), Environment("2.13.0", hip="7.0", gpu=True, compute_units=304)),
+    (
+        CompileJob(TuneJob("mm", "[]", "highest"), Gpu("gfx942", 304, {"hip": "a1"})),
+        CompileResult(ok=True, compiled=3, found=1, failed={"a": "no"}, off=("Triton: gone",)),
+    ),
+    (
+        TunableOpJob("/c/t", "GemmTunableOp_Half_NN,nn_4_8_2_ld_4_2_4"),
+        TunableOpResult(
+            True, "no", {"PT_VERSION": "2.13.0"}, (TunedProduct("a", "b", "Default", float("inf")),)
+        ),
+    ),
     (PeakJob("cuda"), PeakResult("MI300X", {"fp32": 1.5}, 4.5, 8, 2.0, "gfx942", 304)),
     (PeakJob("cpu"), PeakResult("cpu", {}, 4.5, 8, caches=(CacheLevel("L2", 9, 1.5),))),
     (

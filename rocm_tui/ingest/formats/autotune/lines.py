@@ -58,18 +58,15 @@ are full of: T, else U and f."""
 BEFORE = (STATS[1:-1].encode(), OUT_OF_RESOURCE.encode())
 """What may stand before a table and belongs to it."""
 _WORDS = (MS, AUTOTUNE, STATS[1:-1], STRIDES, DTYPES, *DOTS, OUT_OF_RESOURCE, *LINES)
-_TELLING = tuple(word.encode() for word in _WORDS)
+_TELLING = re.compile("|".join(map(re.escape, _WORDS)).encode())
 _LONG = 64 << 10
 _ESCAPE = re.compile(rb"""\\(["'\\/bfrt]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})""")
 _PLAIN = {b"b": b"", b"f": b"", b"r": b"", b"t": b" "}
 
 
 def may_matter(line: bytes) -> bool:
-    """Whether `parts` could find anything; a loop, because it is asked of every line."""
-    for word in _TELLING:  # noqa: SIM110
-        if word in line:
-            return True
-    return False
+    """Whether `parts` could find anything. It is asked of every line."""
+    return _TELLING.search(line) is not None
 
 
 def segments(line: bytes) -> Iterable[bytes]:

@@ -9,7 +9,9 @@ by its numbers, and a line that could belong to two, or to none, is a problem an
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean_bytes
 from rocm_tui.ingest.formats.autotune.fast import find_all, plain_table
 from rocm_tui.ingest.formats.autotune.grammar import (
@@ -40,6 +42,7 @@ from rocm_tui.ingest.formats.autotune.tables import (
     TablePart,
     row_problem,
 )
+from rocm_tui.ingest.formats.autotune.whole import tunings
 from rocm_tui.ingest.formats.triton_lines import REACH, Kernel, KernelLog
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
@@ -47,6 +50,8 @@ START = 64 << 10
 """Bytes at a file's start that are read line by line: it may begin inside a table."""
 GRACE = 256
 """Bytes after a table in which its statistics may begin."""
+MANY = 256
+"""Whole tables of which tunings are made together: what these are made from takes more memory."""
 MAX_OPEN = 64
 """Tables without an end that one stream can have at once: as many processes as write into it."""
 
@@ -69,6 +74,7 @@ class LogParser:
         self._problems = LogProblems(source)
         self._kernels = KernelLog(source)
         self._ends: dict[str, int] = {}
+        self._whole = 0
         self._until = START
         self._n = 0
 
@@ -133,7 +139,9 @@ class LogParser:
         block.rows, block.footer = plain.rows, plain.footer
         self._closed_now(block)
         self._until = max(self._until, end + GRACE)
-        self._make_tunings()
+        self._whole += 1
+        if self._whole >= MANY:
+            self._make_tunings()
         return plain.end
 
     # What a line does
@@ -157,6 +165,8 @@ class LogParser:
             self._until = max(self._until, end + REACH)
         tuning = self._kernels.take(kernel, who)
         if tuning is not None:
+            if self._whole:
+                self._make_tunings()
             self._n += 1
             self._records.append(Seen(uid_of(self.source, self._n), tuning))
 
@@ -358,19 +368,22 @@ class LogParser:
         return [*records, *self._problems.take()]
 
     def _make_tunings(self) -> None:
-        """Make tunings of the tables that changed: what a tuning is made from takes more memory."""
-        for block in self._changed.values():
-            if block.rows:
-                self._records.append(self._seen(block, block in self._open))
+        """Make tunings of the tables that changed."""
+        changed = [block for block in self._changed.values() if block.rows]
+        self._changed, self._whole = {}, 0
+        for open_, each in groupby(changed, self._open.__contains__):
+            blocks = list(each)
+            made = [block.tuning(open_=True) for block in blocks] if open_ else tunings(blocks)
+            self._records += map(self._seen, blocks, made)
+            for block in blocks:
                 block.shown = True
-        self._changed = {}
 
-    def _seen(self, block: Block, open_: bool) -> Seen:
-        return Seen(uid_of(self.source, block.n), block.tuning(open_=open_))
+    def _seen(self, block: Block, tuning: Tuning) -> Seen:
+        return Seen(uid_of(self.source, block.n), tuning)
 
     def cut(self) -> list[Record]:
         """The tables that are still open, as they would be if nothing more came."""
-        return [self._seen(block, False) for block in self._open if block.rows]
+        return [self._seen(b, b.tuning(open_=False)) for b in self._open if b.rows]
 
     def finish(self) -> None:
         """The log has ended: what is open stays as it is."""

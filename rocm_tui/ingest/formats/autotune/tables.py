@@ -129,10 +129,10 @@ class Block:
         return Tuning(
             op=self.header.op,
             shapes=self.header.shapes,
-            strides=all_known(self.strides or ()) or (),
+            strides=self.known_strides,
             dtypes=self.dtypes or (),
             choices=sort_choices([self._choice(row) for row in self.rows]),
-            num_choices=self._num_choices(),
+            num_choices=self.num_choices,
             seconds=Seconds(footer.benchmark, footer.precompile, footer.prescreen)
             if footer
             else Seconds(),
@@ -143,7 +143,14 @@ class Block:
             sources=self.sources,
         )
 
-    def _num_choices(self) -> int | None:
+    @property
+    def known_strides(self) -> tuple[Shape, ...]:
+        """Those of all operands, or none."""
+        return all_known(self.strides or ()) or ()
+
+    @property
+    def num_choices(self) -> int | None:
+        """How many were tried, where its end or its statistics tell."""
         if self.footer and self.footer.num_choices is not None:
             return self.footer.num_choices
         return self.stats.num_choices if self.stats else None

@@ -1,0 +1,81 @@
+"""The pins, as the hooks ask for them: a stat, unless their file has changed.
+
+Imports no torch: processes that only compile ask too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from backend.inductor.guard import say_once
+from backend.inductor.hooks.environment import home
+from backend.model.inductor_kernel import OPS, InductorKernel
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
+
+_Stamp = tuple[int, int, int]
+
+
+class PinLookup:
+    """The pins of the cache dir that is in force, and of the person's own where that one is
+    temporary; none where their file cannot be read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[Path, tuple[_Stamp, tuple[Pin, ...]]] = {}
+
+    def find(self, key: TuningKey, system_hash: str) -> Pin | None:
+        """The pin of `key` on this system. A pin holds for each precision that its tuning had."""
+        for pin in self._current():
+            if (pin.op, pin.inputs, pin.system_hash) == (key.op, key.inputs, system_hash) and (
+                key.precision == pin.precision or key.precision in pin.timings
+            ):
+                return pin
+        return None
+
+    def find_kernel(self, kernel: InductorKernel) -> Pin | None:
+        """The pin of a Triton kernel that Inductor launches, whose key tells the device too."""
+        for pin in self.of_kernels():
+            if (pin.op, pin.inputs) == (kernel.op, kernel.inputs):
+                return pin
+        return None
+
+    def of_kernels(self) -> list[Pin]:
+        """All pins of such kernels."""
+        return [pin for pin in self._current() if pin.op in OPS]
+
+    def _current(self) -> Sequence[Pin]:
+        with self._lock:
+            return [pin for place in home.places() for pin in self._of(Layout(place))]
+
+    def _of(self, layout: Layout) -> tuple[Pin, ...]:
+        stamp = _stamp(layout.pins)
+        if stamp is None:
+            return ()
+        before, pins = self._read.get(layout.pins, (None, ()))
+        if stamp != before:
+            pins = _read(layout)
+            self._read[layout.pins] = stamp, pins
+        return pins
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(layout: Layout) -> tuple[Pin, ...]:
+    from backend.pins.store import PinStore  # only where there are pins: compile workers ask too
+
+    try:
+        return tuple(PinStore(layout).pins())
+    except StoreError as error:
+        say_once(f"pins are not honoured: {error}")
+        return ()

@@ -1,0 +1,1 @@
+"""Where the ranks of several hosts meet: torch's own store."""

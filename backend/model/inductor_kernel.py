@@ -1,0 +1,195 @@
+"""The key under which Inductor tunes a Triton kernel that it launches itself: one that it wrote
+(pointwise, reduction, foreach), or one of the program with `@triton.autotune`.
+
+Inductor numbers such kernels by their place in a graph, and gives their tunings no key. Ours is of
+the same form as those of `kernel.py`, `triton_poi_fused_gelu[786432, "torch.bfloat16"]:K4WQ7XJA`:
+the name without its number, the elements of each loop, the types, and a digest of the function's
+text (without its name), its size hints, its signature and its device. The configs are not in it:
+more of them are tried where `max_autotune` is on, and it is the same kernel. The precision is "".
+
+All of it stands in the kernel's own file below the cache dir, which `parse` reads. Read in torch
+2.11 and 2.13 (`_inductor/codegen/triton.py`, `wrapper.py`, `triton_combo_kernel.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backend.model.kernel import TRITON, inputs_of
+
+OPS = (
+    "pointwise",
+    "reduction",
+    "persistent_reduction",
+    "split_scan",
+    "template",
+    "foreach",
+    "user_autotune",
+    "fixed",
+)
+"""What they are called as ops: Inductor's heuristics, in lower case. `template` is one that other
+code than Inductor's own loops wrote, `user_autotune` one of the program."""
+_KERNELS = frozenset((TRITON, *OPS))
+PRECISION = ""
+"""That of all their keys."""
+SYSTEM = "all.best_config"
+"""What a pin of one has in place of a cache file's name: it holds in all files of its kernel."""
+MAX_SOURCE = 1 << 20
+"""Characters of a file that are looked at."""
+
+_HEURISTICS = {"cooperative_reduction": "reduction", "fixed_config": "fixed"}
+_DECORATED = re.compile(r"^@triton_heuristics\.(\w{1,60})\(", re.MULTILINE)
+_DEFINED = re.compile(r"^def (\w{1,500})\(", re.MULTILINE)
+_HINTS = re.compile(r"\bsize_hints=\{([^{}]*)\}")
+_HINT = re.compile(r"'(\w{1,40})': (\d{1,18})\b")
+_SIGNATURE = re.compile(r"'signature': \{([^{}]*)\}")
+_ARGUMENT = re.compile(r"'(\w{1,400})': '([^']{1,200})'")
+_DEVICE = re.compile(r"\bDeviceProperties\(([^()]*)\)")
+_PROPERTY = re.compile(r"\b(type|multi_processor_count|cc)='?([\w.:+-]{1,60})'?")
+_NUMBER = re.compile(r"_\d+\Z")
+_DTYPES = {
+    "i1": "bool",
+    "fp8e4nv": "float8_e4m3fn",
+    "fp8e4b8": "float8_e4m3fnuz",
+    "fp8e5": "float8_e5m2",
+    "fp8e5b16": "float8_e5m2fnuz",
+}
+_SHORT = re.compile(r"\A(fp|bf|i|u)(\d{1,2})\Z")
+_LONG = {"fp": "float", "bf": "bfloat", "i": "int", "u": "uint"}
+
+
+@dataclass(frozen=True, slots=True)
+class InductorKernel:
+    """A kernel as Inductor launches it: `name` has its number in the graph, `op` is one of OPS.
+
+    `size_hints` are the elements of each loop, rounded up to powers of two; `numels` are those that
+    the text itself has, else the hints. `signature` are Triton's types of the arguments, without
+    constants. `device` is `hip:gfx942:304`: kind, arch, compute units. `inputs` is our key.
+    """
+
+    name: str
+    op: str
+    size_hints: tuple[tuple[str, int], ...]
+    numels: tuple[int, ...]
+    signature: tuple[str, ...]
+    device: str
+    digest: str
+    inputs: str
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of each argument that is a tensor: `torch.bfloat16`."""
+        return tuple(_dtype(kind) for kind in self.signature if kind.startswith("*"))
+
+    @property
+    def device_type(self) -> str:
+        """torch's word for the kind of device: a HIP one is called `cuda` too."""
+        return self.device.partition(":")[0].replace("hip", "cuda")
+
+
+def is_kernel(op: str) -> bool:
+    """Whether the op is a Triton kernel whose configs are tuned, and no product."""
+    return op in _KERNELS
+
+
+def is_inductors(op: str) -> bool:
+    """Whether Inductor launches kernels of this op itself."""
+    return op in OPS
+
+
+def parse(text: str) -> InductorKernel | None:
+    """The kernel of a file that Inductor wrote; None if `text` is of none."""
+    text = text[:MAX_SOURCE]
+    decorated = _DECORATED.search(text)
+    defined = _DEFINED.search(text, decorated.end()) if decorated else None
+    if decorated is None or defined is None:
+        return None
+    head = text[decorated.end() : defined.start()]
+    hints, signature, device = _HINTS.search(head), _SIGNATURE.search(head), _DEVICE.search(head)
+    return kernel_of_parts(
+        name=defined[1],
+        heuristic=decorated[1],
+        function=text[defined.start() :],
+        size_hints={k: int(v) for k, v in _HINT.findall(hints[1])} if hints else {},
+        signature=[v for _, v in _ARGUMENT.findall(signature[1])] if signature else [],
+        device=dict(_PROPERTY.findall(device[1])) if device else {},
+    )
+
+
+def kernel_of_parts(
+    name: str,
+    heuristic: str,
+    function: str,
+    size_hints: Mapping[str, int],
+    signature: Sequence[str],
+    device: Mapping[str, object],
+) -> InductorKernel:
+    """The same, of what `parse` finds: `heuristic` is the decorator's name, `function` the text
+    from `def` on, `device` has `type`, `cc` and `multi_processor_count`."""
+    body = _function(function)
+    types = tuple(kind for kind in signature if kind != "constexpr")
+    place = ":".join(str(device.get(k, "")) for k in ("type", "cc", "multi_processor_count"))
+    hints = tuple((prefix, int(size)) for prefix, size in size_hints.items())
+    digest = _digest(body, repr(hints), ",".join(types), place)
+    numels = tuple(_numel(body, prefix, size) for prefix, size in hints)
+    dtypes = dict.fromkeys(_dtype(kind) for kind in types if kind.startswith("*"))
+    return InductorKernel(
+        name=name,
+        op=_HEURISTICS.get(heuristic, heuristic),
+        size_hints=hints,
+        numels=numels,
+        signature=types,
+        device=place,
+        digest=digest,
+        inputs=inputs_of(_NUMBER.sub("", name), [*numels, *dtypes], digest),
+    )
+
+
+def config_of(kwargs: Mapping[str, Any], num_warps: int, num_stages: int) -> dict[str, Any]:
+    """What tells configs of one kernel apart, in the form that `cache.configs.described` names:
+    Inductor too compares the constants by name, the warps and the stages, and nothing else."""
+    return {
+        "kwargs": dict(sorted(kwargs.items())),
+        "num_warps": num_warps,
+        "num_stages": num_stages,
+    }
+
+
+def _function(text: str) -> str:
+    """The function at the beginning of `text`, without its name: what stands behind it, such as
+    helpers, is left out."""
+    lines = text.strip().split("\n")
+    open_, end = 0, 0
+    for end, line in enumerate(lines, 1):  # noqa: B007
+        code = line.partition("#")[0].rstrip()
+        open_ += sum(map(code.count, "([")) - sum(map(code.count, ")]"))
+        if open_ <= 0 and code.endswith(":"):
+            break
+    while end < len(lines) and (not lines[end].strip() or lines[end][0] in " \t"):
+        end += 1
+    whole = "\n".join(lines[:end]).rstrip()
+    return _DEFINED.sub("(", whole, count=1)
+
+
+def _numel(function: str, prefix: str, hint: int) -> int:
+    match = re.search(rf"^\s+{prefix}numel = (\d{{1,18}})\s*$", function, re.MULTILINE)
+    return int(match[1]) if match else hint
+
+
+def _dtype(kind: str) -> str:
+    name = kind.lstrip("*k")
+    short = _SHORT.match(name)
+    long = _DTYPES.get(name) or (f"{_LONG[short[1]]}{short[2]}" if short else name)
+    return f"torch.{long}" if long.isidentifier() else "torch.void"
+
+
+def _digest(*parts: str) -> str:
+    """As Triton names the folders of its cache."""
+    import hashlib  # loads OpenSSL, for which the first screen does not wait
+
+    raw = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).digest()
+    return base64.b32encode(raw).decode().rstrip("=")

@@ -1,0 +1,145 @@
+"""Pins of Triton kernels that Inductor launches: held in its `*.best_config` files.
+
+Such a file names one config. Whoever compiles the kernel takes it and times nothing, if the kernel
+is offered the list of configs that the file was made of, or, told that coordinate descent found
+it, where that is on (torch 2.8 to 2.13). So a pin writes its config into each file of the kernel,
+and moves graphs aside that were compiled before: they have kept the kernel with what was found
+then. What stood in a file is kept with the pin, text by text. Where there is no file, the pin holds
+in programs under `rocm-tui run` alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from backend.cache.best_config import (
+    MAX_BYTES,
+    SUFFIX,
+    KernelFiles,
+    config_told,
+    descends,
+    with_config,
+)
+from backend.disk import exchange, safe
+from backend.disk.layout import Layout
+from backend.disk.safe import read_bytes
+from backend.errors import CacheUnreadable, PinRefused, brief
+from backend.model.inductor_kernel import SYSTEM, is_inductors
+from backend.pins.file import HeldText, PinFile, Record
+
+_ALL = f"*{SUFFIX}"
+
+
+def virtual_path(layout: Layout) -> Path:
+    """What stands for the files, in messages."""
+    return layout.root / "*" / _ALL
+
+
+def is_virtual(path: Path) -> bool:
+    return path.name == _ALL
+
+
+def check_config(record: Record) -> None:
+    """Raise PinRefused where the config to be written is not known."""
+    if config_told(record.config, record.hash) is None:
+        raise PinRefused(
+            f"the config of {brief(record.hash, 80)} is not told, so it cannot be pinned; "
+            "pin one that `rocm-tui show` lists"
+        )
+
+
+class HeldConfigs:
+    """Reads and changes the files of one cache dir."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._files = KernelFiles(layout.root)
+        self._asked: dict[tuple[str, str], None] = {}
+
+    def known(self) -> list[Path]:
+        """The files of all pins that were asked about, as they are now."""
+        return [path for op, inputs in self._asked for path, _ in self._files.of(op, inputs)]
+
+    def paths(self, record: Record) -> list[Path]:
+        """The files of a pin."""
+        self._asked[record.op, record.inputs] = None
+        return [path for path, _ in self._files.of(record.op, record.inputs)]
+
+    def differing(self, record: Record) -> list[Path]:
+        """Those that do not hold it. Raises CacheUnreadable."""
+        return [path for path in self.paths(record) if not self._holds(path, record)]
+
+    def agree(
+        self, file: PinFile, watched: Iterable[Record], drift: Callable[[Record], Record] | None
+    ) -> dict[tuple[str, str, str], int]:
+        """Make the files agree with their pins; how many were changed for each. A pin of which
+        another one wrote a file goes through `drift`. What unpinning restores is on disk before a
+        file changes. Raises StoreErrors."""
+        with safe.locked(self._layout.root, self._layout.root / SYSTEM):
+            pins = [record for record in file.pins if is_inductors(record.op)]
+            counts = {record.identity: self._hold(file, record, drift) for record in pins}
+            for record in watched:
+                if is_inductors(record.op) and record.pending:
+                    counts[record.identity] = self._release(record)
+            return counts
+
+    def _hold(self, file: PinFile, record: Record, drift: Callable[[Record], Record] | None) -> int:
+        config = config_told(record.config, record.hash)
+        if config is None:
+            return 0
+        files, changes, others = dict(record.files), list[tuple[Path, str, str]](), False
+        for path, source in self._files.of(record.op, record.inputs):
+            held, text = files.get(self._relative(path)), _text(path)
+            ours = held is not None and text == held.written
+            others |= held is not None and not ours
+            original = held.original if held is not None and ours else text
+            written = with_config(path, original.encode(), config, descends(source)).decode()
+            files[self._relative(path)] = HeldText(original, written)
+            if written != text:
+                changes.append((path, text, written))
+        if others and drift is not None:
+            record = drift(record)
+        if files != record.files:
+            file.put(replace(record, files=files))
+        file.save()
+        return sum(self._write(*change) for change in changes)
+
+    def _release(self, record: Record) -> int:
+        """Whatever was written there since is left alone."""
+        count = 0
+        for name, held in record.files.items():
+            path = self._layout.root / name
+            with suppress(CacheUnreadable):
+                if held.written != held.original and _text(path) == held.written:
+                    count += self._write(path, held.written, held.original)
+        return count
+
+    def _write(self, path: Path, old: str, new: str) -> bool:
+        safe.check_file(self._layout.root, path)
+        before = path.stat()
+        changed = exchange.update(
+            path,
+            lambda data: new.encode() if data == old.encode() else data,
+            exchange.newer,
+        )
+        if changed:  # its time is when the kernel was tuned
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return changed
+
+    def _holds(self, path: Path, record: Record) -> bool:
+        held = record.files.get(self._relative(path))
+        return held is not None and _text(path) == held.written
+
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self._layout.root).as_posix()
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bytes(path, MAX_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise CacheUnreadable(f"{path} is not UTF-8; move it away") from error

@@ -1,0 +1,142 @@
+"""The record of a new pin, and what becomes of the file of pins where one is made or released.
+
+Nothing here changes a cache file: the store does, after these, and takes them back where it cannot.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from backend.errors import PinRefused, brief
+from backend.model.inductor_kernel import is_inductors
+from backend.model.kernel import TRITON
+from backend.model.problem import TuningKey, device_of
+from backend.pins.best_configs import check_config
+from backend.pins.file import Group, HistoryEntry, PinFile, Record, find, forget
+from backend.pins.held import HeldCache
+from backend.pins.kernels import system_of
+from backend.pins.numbers import came_back, is_time, learn
+from backend.tables.keys import is_table
+
+
+def record_of(
+    cache: HeldCache, path: Path, key: TuningKey, hash: str, file: PinFile, config: dict[str, str]
+) -> Record:
+    """The record of a new pin; one that it replaces lends it the measured times, and so does
+    one whose numbers an old copy of the cache brought back after it was taken back. Raises
+    PinRefused, CacheUnreadable."""
+    now, system = time.time(), system_of(path, key.op)
+    lender = old = find(file.pins, system, key)
+    released = find(file.released, system, key)
+    if old is None and released and came_back(released, cache.stored(released) or {}):
+        lender = released
+    record = Record(
+        op=key.op,
+        inputs=key.inputs,
+        precision=key.precision,
+        hash=hash,
+        label=hash,
+        system_hash=system,
+        folder=_folder(path, key.op),
+        tokens=lender.tokens if lender else {},
+        config=config,
+        files=old.files if old else released.files if released and released.pending else {},
+        row=old.row if old else released.row if released else None,
+        device=device_of(key.inputs),
+        when=now,
+        applied=now,
+        made=first.made if (first := old or released) else now,
+        drifts=old.drifts if old and old.hash == hash else 0,
+        unknown=old.unknown if old else {},
+    )
+    if is_inductors(key.op):
+        check_config(record)
+    record = learn(record, cache.stored(record) or {})
+    texts = record.tokens.get(key.precision, {})
+    if hash in texts and not is_time(texts[hash]):
+        raise PinRefused(f"{brief(hash, 80)} failed when it was tuned; pin one with a time")
+    return record
+
+
+def _folder(path: Path, op: str) -> str:
+    """Where it is found again, of what may lie outside of the cache dir."""
+    if is_table(op):
+        return str(path)
+    return str(path.parent.parent) if op == TRITON else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What `PinStore.pin` is asked for."""
+
+    system_hash: str | None
+    key: TuningKey
+    hash: str
+    label: str = ""
+    note: str = ""
+    config: dict[str, str] = field(default_factory=dict)
+    wait: bool = False
+    table: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """By whom, by which command, and what is undone by it (when that was done, else 0)."""
+
+    who: str
+    group: Group | None = None
+    undoes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was done to the file of pins: `record` is `new`, or was released; `old` is what stood
+    in its place. Without `entry` a release that had begun before goes on."""
+
+    record: Record
+    new: bool
+    old: Record | None
+    entry: HistoryEntry | None
+
+    def take_back(self, file: PinFile) -> None:
+        """What was wanted before is wanted again."""
+        if self.entry is None:
+            return
+        file.take_back(self.entry)
+        if self.old is not None:
+            forget(file.released, self.record)
+            file.put(self.old)
+        else:
+            forget(file.pins, self.record)
+            file.released.append(replace(self.record, pending=True, released=time.time()))
+
+
+def pinned(file: PinFile, cache: HeldCache, want: Want, made: Making) -> Change:
+    """Pin it in the file of pins. Raises PinRefused, CacheUnreadable."""
+    path = cache.locate(want.system_hash, want.key, want.hash, want.wait, want.table)
+    old = find(file.pins, system_of(path, want.key.op), want.key)
+    record = record_of(cache, path, want.key, want.hash, file, want.config)
+    if is_table(want.key.op):
+        cache.tables.changes(record)  # it may refuse
+    record = replace(record, label=want.label or want.hash, note=want.note, who=made.who)
+    forget(file.released, record)
+    file.put(record)
+    what = "repin" if old else "pin"
+    entry = file.note(what, record, record.who, record.when, want.note, made.undoes, made.group)
+    return Change(record, True, old, entry)
+
+
+def released(file: PinFile, cache: HeldCache, record: Record, made: Making) -> Change:
+    """Release it in the file of pins. Raises CacheUnreadable."""
+    if record.pending:
+        return Change(record, False, None, None)
+    now = time.time()
+    old = learn(record, cache.stored(record) or {})
+    record = replace(old, pending=True, released=now)
+    forget(file.pins, record)
+    forget(file.released, record)
+    file.released.append(record)
+    entry = file.note("unpin", record, made.who, now, "", made.undoes, made.group)
+    return Change(record, False, old, entry)

@@ -1,0 +1,293 @@
+"""AITER's tables: tuned GEMMs and fused mixtures of experts, and the untuned lists they are made
+of, which have the first columns alone.
+
+    gfx,cu_num,M,N,K,bias,dtype,outdtype,scaleAB,bpreshuffle,libtype,solidx,splitK,us,kernelName,...
+    gfx,cu_num,M,N,K[,q_dtype_w][,libtype],kernelId,splitK,us,kernelName,tflops,bw,errRatio
+    gfx,cu_num,token,model_dim,inter_dim,expert,topk,act_type,dtype,...,us1,kernelName1,...,us,...
+
+Which op a table of GEMMs is for stands in its name alone (`a8w8_blockscale_tuned_gemm.csv`). A GEMM
+is the linear layer of an (M, K) input and an (N, K) weight; times are in microseconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from backend.model.ops import ITEM_BYTES
+from backend.model.problem import Problem
+from backend.tables import edit
+from backend.tables.gemm import FP8, NOT_ITS_FORM, Gemm, NotAProblem, problem_of, unknown
+from backend.tables.model import Device, Editing, Entry, Fields, NotARow, Tuner, finite
+
+FUSED = "a fused mixture of experts, which is no matrix product"
+_FALSE = frozenset({"false", "0", "none", ""})
+_TRUE = frozenset({"true", "1"})
+_FLOATS = ("float32", "float16", "bfloat16")
+_DEVICE = ("gfx", "cu_num")
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Of a table: by which columns it is known, and by which (those that are there) a row is
+    looked up."""
+
+    op: str
+    marks: frozenset[str]
+    key: frozenset[str]
+
+
+_FORMS = (
+    _Form(
+        "fused_moe",
+        frozenset("token model_dim inter_dim expert".split()),
+        frozenset(
+            "token model_dim inter_dim expert topk act_type dtype q_dtype_a q_dtype_w q_type "
+            "use_g1u1 doweight_stage1 shared_expert_id hidden_pad intermediate_pad "
+            "gate_mode".split()
+        ),
+    ),
+    _Form(
+        "chunk_gdn_h",
+        frozenset("V H Hg use_h0".split()),
+        frozenset(
+            "dtype K V BT H Hg is_varlen use_h0 store_fs snapshot_bf16 state_bf16 T_flat N "
+            "total_chunks max_seq_chunks".split()
+        ),
+    ),
+    *(
+        _Form(
+            "gemm",
+            frozenset(sizes),
+            frozenset((*sizes, *"q_dtype_w bias dtype outdtype scaleAB bpreshuffle".split())),
+        )
+        for sizes in ("BMNK", "MNK", "bmnk")
+    ),
+)
+_MOE = re.compile(r"tuned_(fhmoe|grouped_fmoe)")
+_GEMM = re.compile(
+    r"(bf16|a8w8|a4w4|a8w4)((?:_blockscale|_bpreshuffle|_mxscale)*)", re.ASCII | re.IGNORECASE
+)
+
+
+class Reader:
+    """The lines of one file."""
+
+    facts: Fields = ()
+
+    def __init__(self, path: str = "") -> None:
+        self._name = PurePath(path).name
+        self._columns: tuple[str, ...] = ()
+        self._key: tuple[str, ...] = ()
+        self._extra: tuple[str, ...] = ()
+        self._op = ""
+        self._needed = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._columns
+
+    def take(self, line: bytes, number: int) -> bool:
+        if not line.strip(b", \t"):
+            return False
+        if not self._columns:
+            self._begin(_cells(line))
+            return False
+        cells = len(_cells(line)) if b'"' in line else line.count(b",") + 1
+        if cells < self._needed:
+            raise NotARow(NOT_ITS_FORM)
+        if cells > len(self._columns):
+            raise NotARow("more cells than columns")
+        if line.startswith(self._columns[0].encode()) and tuple(_cells(line)) == self._columns:
+            raise NotARow("the names of the columns once more")
+        return True
+
+    def _begin(self, columns: Sequence[str]) -> None:
+        form = _form_of(columns)
+        if form is None:
+            raise NotARow(NOT_ITS_FORM)
+        self._columns = tuple(columns)
+        self._key = tuple(name for name in columns if name in form.key)
+        apart = form.key.union(_DEVICE)
+        self._extra = tuple(name for name in columns if name not in apart)
+        self._op = _op_of(form, columns, self._name)
+        self._needed = 1 + max(at for at, name in enumerate(columns) if name in form.key)
+
+    def entry(self, line: bytes, number: int, start: int) -> Entry:
+        """A row with fewer cells than columns lacks the last ones, as for AITER's own reader."""
+        row = dict(zip(self._columns, _cells(line), strict=False))
+        us = finite(row.get("us", ""))
+        timed = us is not None and us > 0  # 0 stands where nothing was timed
+        units = row.get("cu_num", "").strip()
+        return Entry(
+            number,
+            start,
+            start + len(line),
+            self._op,
+            tuple([(name, _told(row[name])) for name in self._key]),
+            _solution(row),
+            us / 1000 if us is not None and timed else None,
+            Device(row.get("gfx", "").strip(), int(units) if _is_size(units) else None),
+            tuple(
+                [
+                    (name, row[name])
+                    for name in self._extra
+                    if name in row and not (timed and name == "us")
+                ]
+            ),
+        )
+
+
+def _form_of(columns: Sequence[str]) -> _Form | None:
+    names = frozenset(columns)
+    return next((form for form in _FORMS if form.marks <= names), None)
+
+
+def op_of(columns: Sequence[str], name: str) -> str:
+    """What a table of these columns and this name is for, in AITER's words as far as they tell;
+    empty for no table."""
+    form = _form_of(columns)
+    return _op_of(form, columns, name) if form else ""
+
+
+def _op_of(form: _Form, columns: Sequence[str], name: str) -> str:
+    """In AITER's words, as far as the file tells."""
+    if form.op == "fused_moe":
+        found = _MOE.search(name)
+        return found[1] if found else form.op
+    if form.op != "gemm":
+        return form.op
+    batched = "batched_" if "B" in columns or "b" in columns else ""
+    if "dtype" in columns:
+        return f"{batched}gemm_a16w16"
+    kinds = [found[0].lower() for found in _GEMM.finditer(name)]
+    kind = max(kinds, key=len, default="")
+    return f"{batched}gemm_{kind}" if kind else f"{batched}gemm"
+
+
+def _solution(row: Mapping[str, str]) -> str:
+    """`ck a8w8_256x..., splitK 2`: the library, the kernel or its index, and over how many parts
+    of K; empty in an untuned list."""
+    kernels = [row[name].strip() for name in _KERNELS if name in row]
+    kernel = " + ".join([kernel for kernel in kernels if kernel.lower() not in _UNNAMED])
+    if not kernel:
+        kernel = row.get("solidx", "").strip() or row.get("kernelId", "").strip()
+    parts = [f"{row.get('libtype', '').strip()} {kernel}".strip()]
+    for name, usual in _PARTS:
+        if name in row and (value := row[name].strip()) not in ("", usual):
+            parts.append(f"{name} {value}")
+    return ", ".join(parts) if parts[0] else ", ".join(parts[1:])
+
+
+_KERNELS = ("kernelName", "kernelName1", "kernelName2")
+_PARTS = (("block_m", ""), ("BV", ""), ("ksplit", "0"), ("splitK", "0"))
+_UNNAMED = frozenset({"", "nan", "none", "null"})
+
+
+def _told(cell: str) -> str:
+    """Blanks around a number do no harm; around a word they make it another one."""
+    bare = cell.strip()
+    return bare if bare != cell and _is_size(bare) else cell
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _cells(line: bytes) -> list[str]:
+    text = line.decode("utf-8", "replace")
+    if '"' not in text:
+        return text.split(",")
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error as error:
+        raise NotARow(NOT_ITS_FORM) from error
+
+
+def _problem(entry: Entry) -> Problem:
+    return problem_of(_gemm(entry.op, dict(entry.key)))
+
+
+def _gemm(op: str, row: Mapping[str, str]) -> Gemm:
+    if "token" in row:
+        raise NotAProblem(FUSED)
+    if "Hg" in row:
+        raise NotAProblem("a chunk of gated delta nets, which is no matrix product")
+    batched = op == "batched_gemm_bf16"
+    if "dtype" not in row and not batched:
+        raise NotAProblem("a quantized product, whose table does not tell the types")
+    dtype = row.get("dtype", "bfloat16").removeprefix("torch.")
+    if "q_dtype_w" in row or _is(row, "scaleAB"):
+        raise NotAProblem(FP8)
+    if dtype not in _FLOATS:
+        raise NotAProblem(FP8) if ITEM_BYTES.get(dtype) == 1 else unknown("the type", dtype)
+    if row.get("outdtype", row.get("dtype")) != row.get("dtype"):
+        raise NotAProblem("a result of another type than its operands")
+    if _is(row, "bpreshuffle"):
+        raise NotAProblem("a weight in an order of AITER's own (bpreshuffle)")
+    sizes = [row[name] for name in ("MNKB" if batched else "MNK")]
+    if not all(map(_is_size, sizes)):
+        raise NotAProblem(NOT_ITS_FORM)
+    rows, features, inner, *batch = map(int, sizes)
+    return Gemm(
+        trans_a=True,
+        trans_b=False,
+        m=features,
+        n=rows,
+        k=inner,
+        dtype=f"torch.{dtype}",
+        batch=batch[0] if batch else None,
+        bias=_is(row, "bias"),
+    )
+
+
+def _is(row: Mapping[str, str], name: str) -> bool:
+    """Whether a column that may be missing says yes."""
+    word = row.get(name, "").strip().lower()
+    if word not in _FALSE | _TRUE:
+        raise NotAProblem(NOT_ITS_FORM)
+    return word in _TRUE
+
+
+def _knows(head: bytes, name: str) -> bool:
+    line = next((line for line in head.splitlines() if line.strip()), b"")
+    try:
+        return _form_of(_cells(line)) is not None
+    except NotARow:
+        return False
+
+
+_MEASURED = ("us", "us1", "us2", "err1", "err2", "errRatio", "err_ratio", "tflops", "bw")
+"""Columns that tell of the solution what was measured of it."""
+
+
+def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> bytes:
+    form = _form_of(columns)
+    looked_up = (*(form.key if form else ()), *_DEVICE)
+    settable = [name for name in columns if name not in looked_up]
+    if "us" not in columns:
+        raise edit.NotEditable("an untuned entry has no solution yet; tune it")
+    edit.known(values, settable)
+    if b'"' in text:
+        raise edit.NotEditable("a row with quotes in it is not changed")
+    cells = text.decode("utf-8", "surrogateescape").split(",")
+    if any(columns.index(name) >= len(cells) for name in values):
+        raise edit.NotEditable("the row is shorter than its columns")
+    for name, value in values.items():
+        if name == "us":
+            edit.time(name, value)
+        else:
+            edit.alike(name, value, cells[columns.index(name)], measured=name in _MEASURED)
+    new = edit.with_cells(cells, columns, values, _MEASURED)
+    return ",".join(new).encode("utf-8", "surrogateescape")
+
+
+def _values(entry: Entry) -> dict[str, str]:
+    told = {name: value for name, value in entry.extra if name != "us"}
+    return told if entry.ms is None else {**told, "us": f"{entry.ms * 1000:.10g}"}
+
+
+TUNER = Tuner("aiter", _knows, _problem, lines=Reader, editing=Editing(_values, _edit))

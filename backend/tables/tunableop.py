@@ -1,0 +1,248 @@
+"""PyTorch's TunableOp: files of results, `op_sig,params_sig,solution,ms` a line behind lines of
+validators, and untuned ones, `op_sig,params_sig` a line.
+
+    Validator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-
+    GemmTunableOp_BFloat16_TN,tn_4096_16_1024_ld_1024_1024_4096,Gemm_Hipblaslt_12683,0.182
+    GemmStridedBatchedTunableOp_float_NN,nn_64_32_16_B_8_ld_64_16_64
+
+What they say is read as `torch.cuda.tunable` does, which builds the products again to tune them.
+Older releases of PyTorch leave out `ld`; with PYTORCH_TUNABLEOP_BLAS_LOG a `BLAS_PARAMS: ...`
+stands behind a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from backend.errors import brief
+from backend.model.problem import Problem
+from backend.tables import edit
+from backend.tables.gemm import FP8, NOT_ITS_FORM, Gemm, NotAProblem, problem_of, unknown
+from backend.tables.model import Device, Editing, Entry, Fields, NotARow, Tuner, finite
+
+_BEGINS = re.compile(rb"^(?:[A-Za-z0-9]{1,40}TunableOp_|Validator,)", re.MULTILINE)
+"""How a line of such a file begins."""
+_BLAS = b"BLAS_PARAMS:"
+_OPS = {
+    "GemmTunableOp": "mm",
+    "GemmStridedBatchedTunableOp": "bmm",
+    "GemmAndBiasTunableOp": "addmm",
+}
+_TYPES = {
+    "float": ("float32", "highest"),
+    "tf32": ("float32", "high"),
+    "double": ("float64", None),
+    "BFloat16": ("bfloat16", None),
+    "Half": ("float16", None),
+}
+"""Torch's type, and the precision of float32 products that goes with the name."""
+_NAMES = ("solution", "ms")
+SOLUTION = re.compile(r"Default|Gemm_[\w-]{1,200}", re.ASCII)
+_LAYOUT = re.compile(r"Gemm_(?:Hipblaslt|Rocblas)_([NT]{2})_", re.ASCII)
+_PARAMS = re.compile(
+    r"([nt])([nt])_(\d{1,15})_(\d{1,15})_(\d{1,15})(?:_B_(\d{1,15}))?"
+    r"(?:_ld_(\d{1,15})_(\d{1,15})_(\d{1,15}))?",
+    re.ASCII,
+)
+
+_FP8 = {
+    name: name.lower()
+    for name in ("Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2", "Float8_e5m2fnuz")
+}
+_RESULTS = {**_FP8, "BFloat16": "bfloat16", "Half": "float16", "float": "float32"}
+_SCALED_OP = re.compile(
+    r"ScaledGemmTunableOp_(Float8_\w{4,8})_(Float8_\w{4,8})_(Float8_\w{4,8}|[A-Za-z0-9]{2,20})_([NT]{2})",
+    re.ASCII,
+)
+_SCALED_PARAMS = re.compile(
+    r"([nt]{2}_\d+_\d+_\d+(?:_ld_\d+_\d+_\d+)?)_rw_([01])_bias_(\w{2,20})", re.ASCII
+)
+
+
+class Reader:
+    """The lines of one file."""
+
+    columns: tuple[str, ...] = ()
+
+    def __init__(self, path: str = "") -> None:
+        self._facts: list[tuple[str, str]] = []
+        self._device = Device()
+
+    @property
+    def facts(self) -> Fields:
+        """The validators."""
+        return tuple(self._facts)
+
+    def take(self, line: bytes, number: int) -> bool:
+        cells = line.split(b",", 4)
+        if b"TunableOp_" in cells[0] and len(cells) > 1:
+            if len(cells) == 2 or cells[2].startswith(_BLAS):
+                return True
+            if len(cells) > 3 and _is_time(cells[3]):
+                return True
+            if SOLUTION.fullmatch(_text(cells[2])):
+                return True  # PyTorch takes it too, with a time of 0
+        elif cells[0] == b"Validator" and len(cells) > 2:
+            self._validate(*_text(line).split(",", 2)[1:])
+            return False
+        elif not line.strip():
+            return False
+        raise NotARow(NOT_ITS_FORM)
+
+    def _validate(self, name: str, value: str) -> None:
+        self._facts.append((name, value))
+        if name == "GCN_ARCH_NAME":
+            self._device = Device(value.partition(":")[0], None, value)
+
+    def entry(self, line: bytes, number: int, start: int) -> Entry:
+        cells = _text(line).split(",", 4)
+        op, params = cells[:2]
+        solution, ms, behind = "", None, ""
+        if len(cells) > 2 and not cells[2].startswith("BLAS_PARAMS:"):
+            solution, behind = cells[2], "".join(cells[4:])
+            ms = finite(cells[3]) if len(cells) > 3 else None
+        elif len(cells) > 2:
+            behind = ",".join(cells[2:])
+        blas = behind.removeprefix("BLAS_PARAMS:").strip() if behind else ""
+        return Entry(
+            number,
+            start,
+            start + len(line),
+            op,
+            (("params", params),),
+            solution,
+            ms,
+            self._device,
+            (("BLAS_PARAMS", blas),) if blas else (),
+        )
+
+
+def _is_time(cell: bytes) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return b"_" not in cell
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def is_of_layout(solution: str, op: str) -> bool:
+    """Whether an op may have the solution: a name that tells another layout than the op's is none
+    of its, and PyTorch ends the program that asks for it."""
+    found = _LAYOUT.match(solution)
+    return found is None or op.endswith(f"_{found[1]}")
+
+
+def _scaled(op: str, params: str) -> Problem:
+    """A product of fp8 with scales, in torch's order: the first type is that of torch's first
+    factor. Scales of rows are told (`rw`), others are one number, for which PyTorch's own tuner
+    takes a tensor without dimensions."""
+    named, told = _SCALED_OP.fullmatch(op), _SCALED_PARAMS.fullmatch(params.strip())
+    if told is None and _PARAMS.fullmatch(params.strip()):
+        raise NotAProblem(FP8)  # older releases tell nothing of the scales
+    if named is None or told is None:
+        raise NotAProblem(NOT_ITS_FORM)
+    for name in (named[1], named[2]):
+        if name not in _FP8:
+            raise unknown("the type", name)
+    if named[3] not in _RESULTS or told[3] not in (*_RESULTS, "None"):
+        raise unknown("the type", named[3] if named[3] not in _RESULTS else told[3])
+    product = product_of(f"GemmTunableOp_Half_{named[4]}", told[1])
+    plain = problem_of(product)
+    rows = told[2] == "1"
+    scales = ((product.n, 1), (1, product.m)) if rows else ((), ())
+    steps = ((1, 1), (product.m, 1)) if rows else ((), ())
+    bias = told[3] != "None"
+    return Problem(
+        "scaled_mm",
+        (*plain.shapes, *scales, *(((product.m,),) if bias else ())),
+        (*plain.strides, *steps, *(((1,),) if bias else ())),
+        (
+            *(f"torch.{_FP8[name]}" for name in (named[1], named[2])),
+            *("torch.float32", "torch.float32"),
+            *((f"torch.{_RESULTS[told[3]]}",) if bias else ()),
+        ),
+        options=(("out_dtype", (_RESULTS[named[3]],)),),
+    )
+
+
+def product_of(op: str, params: str) -> Gemm:
+    """What two signatures ask a BLAS library for. Raises NotAProblem."""
+    kind, _, behind = op.partition("_")
+    if not kind.endswith("TunableOp"):
+        raise NotAProblem(NOT_ITS_FORM)
+    if kind.startswith("Scaled"):
+        raise NotAProblem(FP8)
+    if kind not in _OPS:
+        raise unknown("the op", kind)
+    type, _, layout = behind.rpartition("_")
+    if type not in _TYPES:
+        raise unknown("the type", type)
+    found = _PARAMS.fullmatch(params.strip())
+    if found is None or (found[1] + found[2]).upper() != layout:
+        raise NotAProblem(NOT_ITS_FORM)
+    if (found[6] is not None) is not (_OPS[kind] == "bmm"):
+        raise NotAProblem(NOT_ITS_FORM)
+    m, n, k = (int(found[at]) for at in (3, 4, 5))
+    batch, lda, ldb = (None if found[at] is None else int(found[at]) for at in (6, 7, 8))
+    dtype, precision = _TYPES[type]
+    return Gemm(
+        trans_a=found[1] == "t",
+        trans_b=found[2] == "t",
+        m=m,
+        n=n,
+        k=k,
+        dtype=f"torch.{dtype}",
+        lda=lda,
+        ldb=ldb,
+        batch=batch,
+        bias=_OPS[kind] == "addmm",
+        precision=precision,
+    )
+
+
+def _problem(entry: Entry) -> Problem:
+    op, params = entry.op, entry.key[0][1]
+    if op.startswith("ScaledGemmTunableOp"):
+        return _scaled(op, params)
+    return problem_of(product_of(op, params))
+
+
+def _knows(head: bytes, name: str) -> bool:
+    return _BEGINS.search(head) is not None  # the first line may be damaged
+
+
+def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> bytes:
+    """What PyTorch reads as the time of a row it never compares: `atof`, which takes `nan`."""
+    edit.known(values, _NAMES)
+    op, params, *rest = text.split(b",")
+    if len(rest) < 2 or rest[0].startswith(_BLAS):
+        raise edit.NotEditable("an untuned entry has no solution yet; tune it")
+    if not SOLUTION.fullmatch(values.get("solution", "Default")):
+        raise edit.NotEditable(
+            f"{brief(values['solution'], 60)!r} is no solution; Default, Gemm_Hipblaslt_12683, ..."
+        )
+    if not is_of_layout(values.get("solution", ""), op.decode("utf-8", "replace")):
+        raise edit.NotEditable(
+            f"{brief(values['solution'], 60)} is of another layout than the row; PyTorch ends the "
+            "program that takes it"
+        )
+    if "ms" in values:
+        edit.time("ms", values["ms"])
+    told = [cell.decode("utf-8", "surrogateescape") for cell in rest[:2]]
+    new = edit.with_cells(told, _NAMES, values, ("ms",))
+    written = (cell.encode("utf-8", "surrogateescape") for cell in new)
+    return b",".join((op, params, *written, *rest[2:]))
+
+
+def _values(entry: Entry) -> dict[str, str]:
+    told = {"solution": entry.solution}
+    return told if entry.ms is None else told | {"ms": repr(entry.ms)}
+
+
+_EDITING = Editing(_values, _edit, bare="solution", first=True)
+TUNER = Tuner("tunableop", _knows, _problem, lines=Reader, editing=_EDITING)

@@ -1,0 +1,1 @@
+"""Flex attention made again from what `run` has recorded of a call."""

@@ -1,0 +1,175 @@
+"""Our choices of a problem, compiled for a GPU that need not be here.
+
+Inductor is asked for the problem as a worker on that GPU asks it, with tensors that have no memory,
+until it asks which choices there are: those that the templates then offer are those that are
+offered there, with the same sources. Choices of torch's own are left to the GPU's worker: what
+stands in the text of theirs is told by the device itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from backend.counted import counted
+from backend.inductor.benchmark.errors import ChoiceError
+from backend.inductor.compilers import HIP, TRITON, compilers_for
+from backend.inductor.hip.caller import sound
+from backend.inductor.hip.spec import KernelSpec
+from backend.inductor.hooks import selector
+from backend.inductor.hooks.recording import Recorder
+from backend.inductor.hooks.retuning import NoPins, untuned
+from backend.inductor.hooks.selector import Selector
+from backend.inductor.torch import absent
+from backend.inductor.torch import tuning as torch_api
+from backend.model.events import Event
+from backend.processes.shared import Mark
+from backend.toolchain import targets
+from backend.toolchain.errors import ToolchainError
+from backend.toolchain.target import amdgpu
+from backend.wire.jobs import CompileJob, CompileResult, Gpu, TuneJob
+from backend.worker.problem import (
+    Recipe,
+    asked_problem,
+    ours,
+    rebuild_asked,
+    set_precision,
+    settings_of,
+)
+from backend.worker.protocol import TellProgress
+from backend.worker.rebuilt import NotRebuildable
+
+_NICE = 19
+_for: list[Gpu] = []
+"""The GPU that this process takes for real."""
+
+
+class _Answered(BaseException):
+    """Ends the compile: what we want is known."""
+
+
+class _Silent(Recorder):
+    """Nothing is tuned, so there is no session."""
+
+    def write(self, event: Event) -> None:
+        """Nobody asks for it."""
+
+
+class _Asked(Selector):
+    """Keeps what our templates offer for the wanted problem."""
+
+    def __init__(self, problem: Recipe) -> None:
+        super().__init__(_Silent(), NoPins())
+        self._problem = problem
+        self.offered: list[Any] = []
+        self.keys: list[str] = []
+
+    def __call__(
+        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
+        if not self._problem.is_met_by(key):
+            self.keys.append(f"{key.op} {key.inputs}")
+            return untuned(self, name, choices, input_nodes, layout)
+        self.offered = sound(ours(name, choices, input_nodes, layout), choices)
+        raise _Answered
+
+
+def run(job: CompileJob, tell: TellProgress, mark: Mark) -> CompileResult:
+    """Raises BadJob for a problem that there is not."""
+    off = _become(job.gpu)
+    if len(off) == len(_LANGUAGES):
+        return CompileResult(ok=False, reason="; ".join(off), off=off)
+    try:
+        with absent.without_memory():
+            offered = _offered(asked_problem(_on_gpu(job.tune)), job)
+    except NotRebuildable as error:
+        return CompileResult(ok=False, reason=str(error), off=off)
+    wanted = [choice for choice in offered if _LANGUAGES[_language(choice)] not in _names(off)]
+    return _compiled(wanted, off, tell)
+
+
+def _on_gpu(job: TuneJob) -> TuneJob:
+    """In words alone a problem is for the GPU where there is one."""
+    return replace(job, device="cuda") if job.inputs is None and job.device is None else job
+
+
+_LANGUAGES = {HIP: "HIP", TRITON: "Triton"}
+
+
+def _become(gpu: Gpu) -> tuple[str, ...]:
+    """Be a process for that GPU, at the lowest priority; why languages are off, in a line each."""
+    if not _for:
+        os.nice(_NICE)
+        absent.pretend(gpu.arch, gpu.compute_units)
+        selector.install()
+        if gpu.compilers:
+            targets.load_nothing()
+        _for.append(gpu)
+    here, there = compilers_for(gpu.arch), gpu.compilers
+    return tuple(
+        f"{told}: {_why(told, here.get(name), gpu)}"
+        for name, told in _LANGUAGES.items()
+        if name not in here or (there and there.get(name) != here[name])
+    )
+
+
+def _why(told: str, here: str | None, gpu: Gpu) -> str:
+    if here is None:
+        return f"nothing here compiles it for {amdgpu(gpu.arch).arch}"
+    return f"what compiles it on the GPU's host is another {told}, or none"
+
+
+def _names(off: Sequence[str]) -> set[str]:
+    return {line.partition(":")[0] for line in off}
+
+
+def _language(choice: Any) -> str:
+    return HIP if isinstance(choice.bmreq.spec, KernelSpec) else TRITON
+
+
+def _offered(problem: Recipe, job: CompileJob) -> list[Any]:
+    """Raises NotRebuildable."""
+    set_precision(problem.key)
+    program = rebuild_asked(problem, job.tune.options)
+    asked = _Asked(problem)
+    torch_api.set_selector(asked)
+    settings = {**settings_of(0), **program.settings, **absent.SETTINGS}
+    trouble = ""
+    try:
+        with torch_api.compile_settings(settings, freezing=program.freezing, graph_cache=False):
+            program.compiled()(*program.arguments)
+    except _Answered:
+        return asked.offered
+    except Exception as error:  # whatever the compiler raises is the job's answer
+        trouble = f": {torch_api.describe(error)}"
+    finally:
+        torch_api.set_selector(None)
+    told = "; ".join(asked.keys) or "nothing"
+    raise NotRebuildable(f"{problem.op} was not asked for without its GPU, but for {told}{trouble}")
+
+
+def _compiled(offered: Sequence[Any], off: tuple[str, ...], tell: TellProgress) -> CompileResult:
+    compiled, found, failed = 0, 0, dict[str, str]()
+    for number, choice in enumerate(offered):
+        tell(
+            f"compiling {number + 1} of {counted(len(offered), 'choice')}",
+            compiled=compiled + found,
+            total=len(offered),
+        )
+        try:
+            there = _found(choice.bmreq)
+        except (ChoiceError, ToolchainError) as error:
+            failed[choice.name] = str(error)
+        else:
+            found, compiled = found + there, compiled + (not there)
+    return CompileResult(ok=True, compiled=compiled, found=found, failed=failed, off=off)
+
+
+def _found(request: Any) -> bool:
+    """Whether the cache had it; else it has now. Raises ChoiceError and ToolchainErrors."""
+    spec = request.spec
+    found: bool = spec.compiled() if isinstance(spec, KernelSpec) else request.compile_ahead()
+    return found

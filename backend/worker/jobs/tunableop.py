@@ -1,0 +1,100 @@
+"""Let PyTorch's TunableOp tune one product, by its public functions alone.
+
+They are in builds for CUDA and ROCm; a build for the CPU has the Python module and not what is
+below it. PyTorch reads its results file when it is first asked, and writes it when the process
+ends: both happen in the folder of the job, and the rows are taken from its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backend.errors import brief
+from backend.processes.shared import Mark
+from backend.wire.jobs import BadJob
+from backend.wire.tunableop import TunableOpJob, TunableOpResult, TunedProduct
+from backend.worker.protocol import TellProgress
+
+_OURS = ("ENABLED", "TUNING", "RECORD_UNTUNED", "FILENAME")
+"""Variables that this job sets itself: each counts for more than what a function is told. The
+others (how long, which libraries, how exact) stay the person's."""
+
+
+def run(job: TunableOpJob, tell: TellProgress, mark: Mark) -> TunableOpResult:
+    """Raises BadJob."""
+    folder = Path(job.folder)
+    if "\n" in job.line or not folder.is_dir():
+        raise BadJob("the job needs one line and a folder that is there")
+    why = _why_not()
+    if why:
+        return TunableOpResult(able=False, reason=f"PyTorch {torch.__version__} {why}")
+    from torch.cuda import tunable  # not in older releases
+
+    for name in _OURS:
+        os.environ.pop(f"PYTORCH_TUNABLEOP_{name}", None)
+    tunable.set_filename(str(folder / f"results-{os.getpid()}.csv"))
+    tunable.record_untuned_enable(False)
+    tunable.enable(True)
+    tunable.tuning_enable(True)
+    try:
+        validators = {str(name): str(value) for name, value in _tuples(tunable.get_validators())}
+        if not job.line:
+            return TunableOpResult(able=True, validators=validators)
+        tell(f"tuning {job.line}")
+        before = set(_rows(tunable.get_results()))
+        reason = _tune(job.line, folder / "untuned.csv")
+        rows = tuple(row for row in _rows(tunable.get_results()) if row not in before)
+    finally:
+        tunable.enable(False)
+        tunable.tuning_enable(False)
+    if not rows:
+        reason = reason or "PyTorch tuned nothing for it, and does not say why"
+    return TunableOpResult(True, reason, validators, rows)
+
+
+def _why_not() -> str:
+    """Why this PyTorch cannot tune here; empty if it can."""
+    try:
+        from torch.cuda import tunable
+    except ImportError:
+        return "has no TunableOp for programs: take 2.6 or newer"
+    if not hasattr(tunable, "tune_gemm_in_file"):
+        return "cannot tune a list of products: take 2.6 or newer"
+    try:
+        tunable.is_enabled()
+    except AttributeError:
+        return "is built without TunableOp, which builds for ROCm and CUDA have"
+    return "" if torch.cuda.is_available() else "sees no GPU, on which alone TunableOp tunes"
+
+
+def _tune(line: str, untuned: Path) -> str:
+    """What PyTorch says against it, in a line; it warns of what it leaves out, and raises for what
+    it cannot read."""
+    from torch.cuda import tunable
+
+    untuned.write_text(f"{line}\n")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            tunable.tune_gemm_in_file(str(untuned))
+            torch.cuda.synchronize()
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            return brief(f"{type(error).__name__}: {error}", 300)
+    return brief("; ".join(str(warning.message) for warning in said), 300)
+
+
+def _rows(results: object) -> list[TunedProduct]:
+    return [
+        TunedProduct(str(op), str(params), str(solution), float(ms))
+        for op, params, solution, ms in _tuples(results)
+    ]
+
+
+def _tuples(values: object) -> list[tuple[Any, ...]]:
+    """PyTorch gives a tuple of tuples; its annotations say less."""
+    return [tuple(value) for value in values] if isinstance(values, tuple | list) else []

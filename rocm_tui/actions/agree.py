@@ -1,0 +1,336 @@
+"""Who chose what: the ranks of a job, or what files of several hosts tell of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backend.cache.autotune import winners
+from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable
+from backend.model.choice import Choice
+from backend.model.problem import TuningKey
+from backend.model.session import CACHE_FILES, Fault, Session, systems_of
+from backend.model.tuning import Tuning
+from backend.sharing.share import Machine, Share, SharedPin, read_share
+from rocm_tui.actions.pick import load_model, require_read
+from rocm_tui.compare.comparison import is_export, tunings
+from rocm_tui.compare.types import is_timed, used
+from rocm_tui.errors import NoSuchSource
+from rocm_tui.ingest.records import GraphSeen
+from rocm_tui.report.agreement import Agreement, Chooser, System, Taken, agreement
+from rocm_tui.report.ranks import jobs_of, session_labels
+from rocm_tui.session.join import bucket_of
+from rocm_tui.session.merge import is_cache
+from rocm_tui.session.model import Model, Row
+from rocm_tui.session.named import NoSuchSession, find_sessions, meant, short_names
+from rocm_tui.ssh.address import is_far
+
+_WORKERS = ("rocm_tui_worker.py", "backend.worker")
+"""Words of workers of ours, which tune for others and are no rank of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who was found, what each took, and what could not be read. `home` is what the sources of the
+    cache dir tell, which is where pins go to. `running` are those that may choose more."""
+
+    choosers: tuple[Chooser, ...]
+    taken: tuple[Taken, ...]
+    problems: tuple[Fault, ...]
+    home: Model | None = None
+    running: tuple[Chooser, ...] = ()
+
+
+def who_took_what(layout: Layout, texts: Sequence[str], run: str = "") -> Told:
+    """What each of `texts`, a path or a session, tells; without one the latest run of the cache
+    dir, or the one that `run` names.
+
+    Raises NoSuchSession and NoSuchSource for what is not there, ShareInvalid for a damaged export.
+    """
+    told: list[Told] = []
+    names = _names(texts)
+    home: Model | None = None
+    for text in texts or [str(layout.root)]:
+        path = Path(text)
+        far = is_far(text)
+        if text != "-" and not far and not path.exists() and texts:
+            home = home or _model(layout, str(layout.root))
+            ids = meant(home.sessions.values(), text, str(layout.root))
+            told.append(_of_sessions(home, ids, names[text]))
+        elif text != "-" and path.is_file() and is_export(path):
+            told.append(_of_export(read_share(path), text, names.get(text, text)))
+        else:
+            model = _model(layout, text)
+            home = model if not far and _same(path, layout.root) else home
+            told.append(_of_model(model, text, names.get(text, ""), run))
+    every = tuple(dict.fromkeys(who for one in told for who in one.choosers))
+    twice = Counter(_called(who) for who in every)
+    as_shown = {who: replace(who, named=twice[_called(who)] > 1) for who in every}
+    return Told(
+        choosers=tuple(as_shown.values()),
+        taken=tuple(replace(taken, by=as_shown[taken.by]) for one in told for taken in one.taken),
+        problems=tuple(dict.fromkeys(fault for one in told for fault in one.problems)),
+        home=home,
+        running=tuple(as_shown[who] for one in told for who in one.running),
+    )
+
+
+def agreement_in(layout: Layout, logs: Sequence[Path], run: str) -> Agreement:
+    """Of the ranks of the job that this run is of, as far as these logs tell of them."""
+    model = load_model(layout, [str(log) for log in logs])
+    ours = [id_ for id_ in model.sessions if id_.startswith(run)]
+    told = _of_sessions(model, _jobs_with(ours, model.sessions), "")
+    return agreement(told.choosers, told.taken)
+
+
+def _names(texts: Sequence[str]) -> dict[str, str]:
+    """Short ones; a cache file, whose name is a hash, is called as its cache dir is."""
+    in_cache = {t: str(Path(t).parent.parent) for t in texts if Path(t).parent.name == CACHE_FILES}
+    folders = [in_cache.get(text, text).partition("?")[0] for text in texts]
+    if len(set(folders)) < len(set(texts)):
+        folders = list(texts)
+    short = short_names(folder.rstrip("/") or folder for folder in folders)
+    return {t: short[f.rstrip("/") or f] for t, f in zip(texts, folders, strict=True)}
+
+
+def _called(who: Chooser) -> object:
+    """Ranks are called by their number."""
+    return who.name if who.rank is None else who.rank
+
+
+def _same(left: Path, right: Path) -> bool:
+    return left.exists() and right.exists() and left.samefile(right)
+
+
+def _model(layout: Layout, text: str) -> Model:
+    model = load_model(_home(Path(text), layout), [text])
+    require_read(model, [text])
+    return model
+
+
+def _home(source: Path, layout: Layout) -> Layout:
+    """The cache dir whose pins a source is subject to: its own, if it is one, or of one."""
+    depth = {CACHE_FILES: 2, "sessions": 3}.get(source.parent.name)
+    folder = source.absolute().parents[depth - 1] if depth else source
+    if (folder / "cache").is_dir() or (folder / "rocm_tui").is_dir():
+        return Layout(folder.absolute())
+    return layout
+
+
+def _of_model(model: Model, text: str, name: str, run: str) -> Told:
+    """The ranks of a run, where sessions tell; else what a cache, or logs, tell."""
+    sessions = {id_: s for id_, s in model.sessions.items() if not is_worker(s)}
+    if run:
+        ids = find_sessions(sessions.values(), run)
+        if not ids:
+            raise NoSuchSession(f"no run of {text} begins {run!r}; `rocm-tui sessions` lists them")
+        return _of_sessions(model, _jobs_with(ids, sessions), name)
+    spoke = {id_ for row in model.rows() for id_ in row.asked}
+    spoke |= {seen.session or "" for seen in _graphs(model)}
+    ranks = {id_ for id_, s in sessions.items() if id_ in spoke or s.rank is not None}
+    if spoke & ranks:
+        latest = max(ranks, key=lambda id_: sessions[id_].started)
+        whole = is_far(text) or Path(text).is_dir()
+        ids = _jobs_with([latest], sessions) if whole else list(sessions)
+        return _of_sessions(model, ids, name)
+    if is_far(text) and any(_kept(row.tuning) for row in model.rows()):
+        raise NoSuchSource(
+            f"{text}: no session there tells what was taken, and a far cache is told without its "
+            "pins: run `rocm-tui export` there, and compare that file"
+        )
+    taken = list(_of_files(model, text, name))
+    return Told(_choosers(taken), tuple(taken), tuple(model.problems), model)
+
+
+def is_worker(session: Session) -> bool:
+    """Whether it tuned for a command of ours."""
+    return any(word.endswith(_WORKERS) for word in session.argv)
+
+
+def _jobs_with(ids: Collection[str], sessions: Mapping[str, Session]) -> list[str]:
+    """All sessions of the jobs that these are of."""
+    jobs = jobs_of(sessions, sessions)
+    wanted = {jobs[id_] for id_ in ids if id_ in jobs}
+    return [id_ for id_, job in jobs.items() if job in wanted]
+
+
+def _of_sessions(model: Model, ids: Iterable[str], name: str) -> Told:
+    """What each of these processes selected last, as its own log says; a rank that selected nothing
+    is one of them, too."""
+    sessions = {id_: model.sessions[id_] for id_ in ids if id_ in model.sessions}
+    labels = session_labels(sessions.values())
+    choosers = {
+        id_: Chooser(labels[id_], name, session.rank, session.host, id_, session.started)
+        for id_, session in sessions.items()
+    }
+    rows = _rows_by_asker(model, sessions)
+    taken = []
+    for tuning in _members(model):
+        id_ = tuning.session or ""
+        choice = next((c for c in tuning.choices if c.hash and c.hash == tuning.selected), None)
+        if id_ in choosers and choice is not None and tuning.state == "done":
+            row = rows.get((id_, tuning.key))
+            view = _view(tuning, row)
+            system = _system(sessions[id_], tuning, model)
+            taken.append(Taken(choosers[id_], view, choice, system))
+    taken += _of_warm_graphs(model, sessions, choosers, taken)
+    spoke = {each.by for each in taken}
+    kept = [who for who in choosers.values() if who.rank is not None or who in spoke]
+    kept.sort(key=_place)
+    live = {process.session.id for process in model.processes.live}
+    running = tuple(who for who in kept if who.session in live)
+    return Told(tuple(kept), tuple(taken), tuple(model.problems), model, running)
+
+
+def _of_warm_graphs(
+    model: Model,
+    sessions: Mapping[str, Session],
+    choosers: Mapping[str, Chooser],
+    selected: Iterable[Taken],
+) -> Iterator[Taken]:
+    """What the graphs call that a process found compiled: it asked nobody for these choices."""
+    known = {(each.by.session, each.tuning.key) for each in selected}
+    rows = {row.tuning.key: row for row in reversed(model.rows())}
+    for seen in _graphs(model):
+        id_ = seen.session or ""
+        for use in seen.graph.tunings if id_ in choosers else ():
+            if use.hash is None or (id_, use.key) in known:
+                continue
+            row = rows.get(use.key) or _row_of(use.key, seen.source)
+            choice = next((c for c in row.tuning.choices if c.hash == use.hash), None)
+            row = replace(row, tuning=replace(row.tuning, when=seen.when))
+            system = _system(sessions[id_], row.tuning, model)
+            yield Taken(choosers[id_], row, choice or Choice(hash=use.hash), system, warm=True)
+
+
+def _row_of(key: TuningKey, source: str) -> Row:
+    """Of a tuning of which no source tells any more, but for its key."""
+    pin = SharedPin(key.op, key.inputs, key.precision, "", "", Machine())
+    (seen,) = tunings(Share((pin,)), source)
+    return Row(seen.uid, key.id, 1, replace(seen.tuning, selected=None))
+
+
+def _graphs(model: Model) -> list[GraphSeen]:
+    """The compiled graphs that processes called, the latest first."""
+    graphs = [seen for program in model.programs() for seen in program.graphs]
+    return sorted(graphs, key=lambda seen: -(seen.when or 0.0))
+
+
+def _place(chooser: Chooser) -> tuple[int, str]:
+    return -1 if chooser.rank is None else chooser.rank, chooser.name
+
+
+def _rows_by_asker(model: Model, ids: Collection[str]) -> dict[tuple[str, TuningKey | None], Row]:
+    """The latest row that a session asked for, by its key; one that it timed itself goes before."""
+    found: dict[tuple[str, TuningKey | None], Row] = {}
+    for row in reversed(model.rows()):
+        for id_ in row.asked:
+            place = id_, row.tuning.key
+            if id_ in ids and (place not in found or row.tuning.session == id_):
+                found[place] = row
+    return found
+
+
+def _members(model: Model) -> Iterator[Tuning]:
+    """What the single sources tell, before it is joined."""
+    for rows in {bucket_of(row.tuning): row for row in model.rows()}.values():
+        for member in model.members(rows.tuning):
+            yield member.tuning
+
+
+def _view(own: Tuning, row: Row | None) -> Row:
+    """The session's own view, with what all sources know of it: the times that it took from a
+    cache, what was measured, what it is to its program."""
+    if row is None:
+        return Row("", own.id, 1, own)
+    choices = own.choices
+    if not is_timed(own):
+        times = {choice.hash: choice for choice in row.tuning.choices}
+        choices = tuple(replace(times.get(c.hash, c), offered=True) for c in choices)
+    tuning = replace(own, choices=choices, measured=row.tuning.measured)
+    return replace(row, tuning=tuning)
+
+
+def _system(session: Session, tuning: Tuning, model: Model) -> System:
+    hashes = systems_of(tuning, model.sessions)
+    hash_ = session.system_hash or (min(hashes) if len(hashes) == 1 else "")
+    return System(hash_, session.arch or "", session.compute_units or 0)
+
+
+def _of_files(model: Model, text: str, name: str) -> Iterator[Taken]:
+    """What sources tell that name no process. Where a cache is among them it tells all: logs beside
+    it are of the programs that wrote it."""
+    caches = [row for row in model.rows() if _kept(row.tuning)]
+    if caches:
+        who = Chooser(name or text, name)
+        taken_there = _winners(source for row in caches for source in row.tuning.sources)
+        for row in caches:
+            choice = _from_cache(row.tuning, taken_there)
+            if choice is not None:
+                hashes = systems_of(row.tuning, model.sessions)
+                system = System(min(hashes) if len(hashes) == 1 else "")
+                yield Taken(who, row, choice, system)
+        return
+    for row in model.rows():
+        tuning = row.tuning
+        use = used(tuning)
+        if use is not None and tuning.state == "done":
+            source = next(iter(tuning.sources), text)
+            named = f"rank {tuning.rank}" if tuning.rank is not None else Path(source).name
+            yield Taken(Chooser(named, name, tuning.rank), row, use[0])
+
+
+def _kept(tuning: Tuning) -> bool:
+    """Whether a file of Inductor's or Triton's cache tells it."""
+    return is_cache(tuning) or (tuning.session is None and tuning.selected is not None)
+
+
+def _winners(sources: Iterable[str]) -> dict[tuple[str, TuningKey], str]:
+    """What Inductor takes, by cache file and key; the numbers are looked at as they stand, because
+    a pin that was made where a file comes from stands in no other place."""
+    found: dict[tuple[str, TuningKey], str] = {}
+    for source in dict.fromkeys(sources):
+        try:
+            found.update({(source, key): hash_ for key, hash_ in winners(Path(source)).items()})
+        except CacheUnreadable:
+            continue  # no such file: what it is, its own reader has said
+    return found
+
+
+def _from_cache(tuning: Tuning, taken: Mapping[tuple[str, TuningKey], str]) -> Choice | None:
+    hash_ = tuning.selected
+    for source in tuning.sources if tuning.key is not None and hash_ is None else ():
+        hash_ = taken.get((source, tuning.key)) if tuning.key is not None else None
+        if hash_ is not None:
+            break
+    named = next((choice for choice in tuning.choices if choice.hash == hash_ and hash_), None)
+    use = used(tuning)
+    return named or (use[0] if use else None)
+
+
+def _of_export(share: Share, text: str, name: str) -> Told:
+    """What the pins of another host say that it takes."""
+    taken = []
+    for seen, machine in zip(tunings(share, text), _machines(share), strict=True):
+        tuning = seen.tuning
+        choice = next((c for c in tuning.choices if c.hash == tuning.selected), None)
+        host = machine.host or ""
+        system = System(machine.system_hash or "", machine.arch or "", machine.compute_units or 0)
+        row = Row(seen.uid, tuning.id, 1, tuning)
+        bare = Choice(hash=tuning.selected)
+        taken.append(Taken(Chooser(name, name, host=host), row, choice or bare, system))
+    return Told(_choosers(taken), tuple(taken), ())
+
+
+def _machines(share: Share) -> Iterator[Machine]:
+    """Of each tuning that the pins are of."""
+    for pin in share.pins:
+        for _ in pin.timings or (pin.precision,):
+            yield pin.machine
+
+
+def _choosers(taken: Iterable[Taken]) -> tuple[Chooser, ...]:
+    return tuple(sorted({each.by for each in taken}, key=_place))

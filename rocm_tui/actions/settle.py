@@ -1,0 +1,161 @@
+"""Let all take one choice: measure those that were chosen, pin what is proposed, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from backend.counted import counted, noun
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from backend.model.choice import Caches, Measurement
+from backend.model.problem import TuningKey
+from backend.model.session import Session
+from backend.model.tuning import Tuning
+from backend.pins.file import Group, new_group
+from backend.pins.state import PinPlan
+from rocm_tui.actions.measure import Measuring
+from rocm_tui.actions.pin import (
+    Pinnable,
+    Pinned,
+    next_step_back,
+    pin_choice,
+    pinnable,
+    plan_pin,
+    step_back,
+)
+from rocm_tui.errors import NotPinnable, RocmTuiError
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.report.agreement import Differing, Taken, own_choice
+from rocm_tui.report.proposals import Proposal
+from rocm_tui.session.model import Model, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What pinning a proposal changes here: `wanted` with its `plan`; or `why_not`."""
+
+    proposal: Proposal
+    wanted: Pinnable | None = None
+    plan: PinPlan | None = None
+    why_not: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether it is pinned here already."""
+        old = self.plan.replaces if self.plan is not None else None
+        return old is not None and self.wanted is not None and old.hash == self.wanted.hash
+
+
+def plan_pins(proposals: Iterable[Proposal], model: Model, layout: Layout) -> list[Step]:
+    """A step for each; `model` is what the cache dir tells. Changes nothing."""
+    rows: dict[TuningKey | None, list[Row]] = {}
+    for row in model.rows():
+        rows.setdefault(row.tuning.key, []).append(row)
+    return [_step(each, rows, model.sessions, layout) for each in proposals]
+
+
+def _step(
+    proposal: Proposal,
+    rows: Mapping[TuningKey | None, list[Row]],
+    sessions: Mapping[str, Session],
+    layout: Layout,
+) -> Step:
+    choice = proposal.choice
+    if choice is None:
+        return Step(proposal, why_not=proposal.why_not)
+    key = proposal.differing.row.tuning.key
+    here = rows.get(key, []) if key is not None else []
+    if not here:
+        return Step(proposal, why_not=f"it was not tuned in {layout.root}, where pins would go to")
+    row = next((row for row in here if _has(row, choice.hash)), here[0])
+    try:
+        wanted = pinnable(row, own_choice(row.tuning, choice), sessions)
+        plan = plan_pin(wanted, layout)
+    except (RocmTuiError, StoreError) as error:
+        return Step(proposal, why_not=str(error))
+    systems = {taken.system.hash for taken in proposal.differing.taken if taken.system.hash}
+    if systems and plan.system_hash not in systems:
+        why = "it was tuned on another system than this cache dir's; pin it there"
+        return Step(proposal, why_not=why)
+    return Step(proposal, wanted, plan)
+
+
+def _has(row: Row, hash_: str | None) -> bool:
+    return any(choice.hash == hash_ for choice in row.tuning.choices)
+
+
+def pin_all(steps: Sequence[Step], notes: Sequence[str], layout: Layout) -> list[Pinned]:
+    """Pin them, each with its note. Raises NotPinnable where one cannot be pinned: then those that
+    were are as they were before, or the error says that they are not. They are undone as one."""
+    made: list[Pinned] = []
+    group = new_group("agree --pin")
+    for step, note in zip(steps, notes, strict=True):
+        if step.wanted is None or step.held:
+            continue
+        try:
+            made.append(pin_choice(step.wanted, layout, note=note, plan=step.plan, group=group))
+        except StoreError as error:
+            left = _take_back(group, len(made), layout)
+            after = f"; {left}" if left else "; nothing was pinned"
+            raise NotPinnable(f"{step.wanted.row.id}: {error}{after}") from error
+    return made
+
+
+def _take_back(group: Group, count: int, layout: Layout) -> str:
+    """Undo what was pinned of `group`; what is left where that cannot be done."""
+    try:
+        last = next_step_back(layout) if count else None
+        if last is not None and last.group == group:
+            step_back(layout, last)
+    except StoreError as error:
+        stay = counted(count, "pin that was made stays", "pins that were made stay")
+        return f"{stay} ({error}); `rocm-tui undo` takes {noun(count, 'it', 'them')} back"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of measuring the choices that were taken for a problem."""
+
+    differing: Differing
+    measurement: Measurement | None
+    reason: str = ""
+
+
+def measure_chosen(
+    differing: Iterable[Differing],
+    run: RunJob,
+    *,
+    budget: float | None = None,
+    caches: Caches = "cold",
+) -> Iterator[Measured]:
+    """Measure what was chosen, one problem after another. What cannot be has a reason."""
+    for each in differing:
+        tuning = next((t.tuning for t in each.taken if t.tuning.key is not None), each.row.tuning)
+        try:
+            chosen = [own_choice(tuning, group.choice) for group in each.groups]
+            measuring = Measuring(run, tuning, chosen, budget=budget, caches=caches)
+            yield Measured(each, measuring.once())
+        except RocmTuiError as error:
+            yield Measured(each, None, str(error))
+
+
+def with_measured(taken: Iterable[Taken], measurements: Iterable[Measurement]) -> list[Taken]:
+    """With what was measured just now, where it is of the same key and system."""
+    by_key = {measurement.key: measurement for measurement in measurements}
+    return [_with(each, by_key.get(_key(each.tuning))) for each in taken]
+
+
+def _key(tuning: Tuning) -> TuningKey:
+    return tuning.key or TuningKey("", "", "")
+
+
+def _with(taken: Taken, measurement: Measurement | None) -> Taken:
+    if measurement is None:
+        return taken
+    systems = {taken.system.hash, measurement.system_hash} - {"", None}
+    if len(systems) > 1:
+        return taken
+    tuning = replace(taken.tuning, measured=measurement)
+    return replace(taken, row=replace(taken.row, tuning=tuning))

@@ -1,0 +1,220 @@
+"""Let PyTorch's TunableOp tune products, and put its rows into a person's file of results.
+
+Each product is a job of its own, and its row is in the file before the next one begins: what ends
+it all, a crash or a person, costs the product that it was at.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryDirectory
+
+from backend.counted import counted
+from backend.disk import exchange, safe
+from backend.disk.layout import Layout
+from backend.disk.writers import check_unwritten
+from backend.errors import NotWritable
+from backend.tables.edit import NotEditable
+from backend.tables.keys import system_of
+from backend.tables.tunableop_merge import NotMergeable, Row, check_row, is_product, keys_in, merged
+from backend.wire.tunableop import TunableOpJob, TunableOpResult
+from rocm_tui.actions.cover import read_files
+from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.harmless import plain
+from rocm_tui.ingest.asked import tunableop
+from rocm_tui.jobs.limits import JobError
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.jobs.tune import NotTuned
+from rocm_tui.tables.coverage import cover
+from rocm_tui.tables.untuned import TUNABLEOP_RUN, Untuned, untuned_lists
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`lines` to tune, `op,params` each, what is asked for most first. `left_out` says how many are
+    not of those that TunableOp was asked for, and why; `others` are lists of other tuners."""
+
+    lines: tuple[str, ...]
+    left_out: tuple[tuple[str, int], ...] = ()
+    others: tuple[Untuned, ...] = ()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was tuned and is in the file; what was not, a reason by line; how many had a row there
+    already, and how many the budget left."""
+
+    rows: list[Row] = field(default_factory=list)
+    failed: dict[str, RocmTuiError] = field(default_factory=dict)
+    there: int = 0
+    skipped: int = 0
+
+
+def wanted_in(paths: Iterable[Path]) -> Wanted:
+    """What untuned lists and logs ask TunableOp for. Raises UsageError, NoSuchSource."""
+    try:
+        files = read_files(paths)
+    except UsageError as error:
+        raise UsageError(
+            "no untuned list and no log among these files: give what PYTORCH_TUNABLEOP_RECORD_"
+            "UNTUNED=1 wrote, or a log with PYTORCH_TUNABLEOP_VERBOSE=3"
+        ) from error
+    lists = untuned_lists(cover(files.asked, []).rows)
+    ours = [one for one in lists if one.tuner == tunableop.TUNER]
+    lines = tuple(dict.fromkeys(line for one in ours for line in one.text.splitlines()))
+    fit = tuple(filter(is_product, lines))
+    odd = [("with a word that no list can hold", len(lines) - len(fit))] * (len(lines) > len(fit))
+    return Wanted(
+        fit,
+        (*(reason for one in ours for reason in one.left_out), *odd),
+        tuple(one for one in lists if one.tuner != tunableop.TUNER and one.rows),
+    )
+
+
+def tune_products(
+    run: RunJob,
+    layout: Layout,
+    lines: Sequence[str],
+    results: Path,
+    outcome: Outcome,
+    *,
+    force: bool = False,
+    budget: float | None = None,
+    begins: Callable[[str, int, int], None] = lambda line, done, total: None,
+) -> None:
+    """Tune `lines` and put what is fastest into `results`; `outcome` learns it as it comes.
+
+    Without `force` a product that has a row there is not tuned. After `budget` seconds no other one
+    is begun; `begins` is told each, how many are done, and of how many. Raises RocmTuiErrors and
+    StoreErrors, before anything is tuned where the file cannot take what PyTorch here will find.
+    """
+    path = Path(os.path.realpath(results))
+    with _folder(layout) as folder:
+        here = _able(run(TunableOpJob(str(folder))), lines)
+        known = _merge(layout, path, here, ())
+        there = frozenset() if force else known
+        left = [line for line in lines if tuple(line.split(",", 1)) not in there]
+        outcome.there = len(lines) - len(left)
+        end = None if budget is None else time.monotonic() + budget
+        for done, line in enumerate(left):
+            if end is not None and time.monotonic() >= end:
+                outcome.skipped = len(left) - done
+                return
+            begins(line, done, len(left))
+            try:
+                found = _able(run(TunableOpJob(str(folder), line)), lines)
+                rows = _fit(found)
+            except JobError as error:
+                outcome.failed[line] = error
+                continue
+            except NotMergeable as error:
+                outcome.failed[line] = NotTuned(plain(str(error)))
+                continue
+            _merge(layout, path, found, rows, force=force)
+            outcome.rows += rows
+            if tuple(line.split(",", 1)) not in {row.key for row in rows}:
+                other = f"PyTorch called it {','.join(rows[0].key)}: it is in the file"
+                outcome.failed[line] = NotTuned(plain(found.reason or other))
+
+
+def _able(result: TunableOpResult, lines: Sequence[str]) -> TunableOpResult:
+    """Raises RocmTuiError, with what to run where there is a GPU."""
+    if not result.able:
+        raise RocmTuiError(
+            plain(f"{counted(len(lines), 'product')} not tuned: {result.reason}; where it can: ")
+            + elsewhere("UNTUNED.csv")
+        )
+    return result
+
+
+def elsewhere(untuned: str) -> str:
+    """The command that tunes a list with PyTorch alone."""
+    return TUNABLEOP_RUN.replace("{file}", quote(untuned))
+
+
+def _fit(result: TunableOpResult) -> list[Row]:
+    """Raises NotMergeable for what does not belong into a file."""
+    rows = [Row(row.op, row.params, row.solution, row.ms) for row in result.rows]
+    for row in rows:
+        check_row(row)
+    if not rows:
+        raise NotMergeable(result.reason or "PyTorch told no result")
+    return rows
+
+
+@contextmanager
+def _folder(layout: Layout) -> Iterator[Path]:
+    """For PyTorch's own files, as long as it takes."""
+    place = layout.home / "tunableop"
+    safe.make_folder(layout.root, place)
+    try:
+        folder = TemporaryDirectory(dir=place, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise safe.not_writable(place, error) from error
+    with folder as name:
+        yield Path(name)
+
+
+def _merge(
+    layout: Layout,
+    path: Path,
+    result: TunableOpResult,
+    rows: Sequence[Row],
+    *,
+    force: bool = False,
+) -> frozenset[tuple[str, str]]:
+    """Put rows into the file, which is made where there is none; the products that it has then.
+    Nothing is written without rows. Raises RocmTuiError, StoreErrors."""
+    keys: frozenset[tuple[str, str]] = frozenset()
+
+    def edit(data: bytes) -> bytes:
+        nonlocal keys
+        content = merged(data, result.validators, rows, force=force) if rows or data else data
+        keys = keys_in(content, result.validators)
+        return content
+
+    safe.check_table(path)
+    check_unwritten(path)
+    try:
+        with safe.locked(layout.root, layout.autotune / system_of(path)):
+            if not safe.exists(path):
+                content = edit(b"")
+                if not content or _made(path, content):
+                    return keys
+            if not rows:
+                edit(safe.read_bytes(path))
+            elif (
+                not exchange.update(path, edit, exchange.newer)
+                and not {row.key for row in rows} <= keys
+            ):
+                raise NotWritable(f"{path} is written by others all the time; end them, try again")
+    except (NotMergeable, NotEditable) as error:
+        raise RocmTuiError(
+            plain(f"{path}: {error}; nothing was changed, take another file with -o")
+        ) from error
+    return keys
+
+
+def _made(path: Path, content: bytes) -> bool:
+    """Write a new file whole; False if there is one by now. Raises NotWritable."""
+    temporary = safe.temporary_path(path)
+    safe.write_temporary(temporary, content, like=path)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        try:
+            temporary.replace(path)
+        except OSError as error:
+            raise safe.not_writable(path, error) from error
+    finally:
+        safe.remove(temporary)
+    safe.sync(path.parent)
+    return True

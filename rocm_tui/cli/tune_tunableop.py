@@ -1,0 +1,126 @@
+"""`rocm-tui tune --tunableop`: PyTorch's TunableOp tunes products, into its own table."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from backend.counted import counted
+from backend.disk.layout import Layout
+from rocm_tui import say
+from rocm_tui.actions.tunableop import Outcome, Wanted, elsewhere, tune_products, wanted_in
+from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.work import Work, with_log
+from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import JobError, check_seconds
+from rocm_tui.render.cover import TUNERS
+
+_NOT_WITH = (
+    ("dtype", "--dtype"),
+    ("strides", "--strides"),
+    ("precision", "--precision"),
+    ("all", "--all"),
+    ("sources", "--from"),
+    ("backends", "--backends"),
+    ("search_space", "--search-space"),
+    ("templates", "--templates"),
+    ("fleet", "--fleet"),
+    ("resume", "--resume"),
+    ("compile_only", "--compile-only"),
+)
+
+
+def tune_tunableop(args: argparse.Namespace, layout: Layout) -> int:
+    """Raises UsageError, RocmTuiErrors and StoreErrors."""
+    for name, option in _NOT_WITH:
+        if getattr(args, name):
+            raise UsageError(f"{option} is for Inductor's tuning; leave out --tunableop or it")
+    paths = [Path(word) for word in (*args.words, *args.from_log)]
+    if not paths:
+        raise UsageError("say which untuned lists: tune --tunableop -o RESULTS.csv UNTUNED.csv...")
+    if args.device == "cpu":
+        raise UsageError("TunableOp tunes on GPUs alone; --device is a GPU's index")
+    if args.output is None and not args.dry_run:
+        raise UsageError("say which table gets the rows: -o RESULTS.csv")
+    budget = None if args.budget is None else check_seconds(args.budget, "--budget")
+    wanted = wanted_in(paths)
+    _tell_others(wanted)
+    if args.dry_run or not wanted.lines:
+        return _list(wanted, args.json)
+    work = Work(layout, args.python, args.device)
+    outcome = Outcome()
+
+    def begins(line: str, done: int, total: int) -> None:
+        work.line.title = f"{done + 1} of {total}"
+        work.line.part(done, total)
+
+    try:
+        with work.line.during("TunableOp"):
+            tune_products(
+                work,
+                layout,
+                wanted.lines,
+                args.output,
+                outcome,
+                force=args.force,
+                budget=budget,
+                begins=begins,
+            )
+    except JobError as error:
+        raise RocmTuiError(with_log(error)) from error
+    finally:
+        _tell(outcome, args.output, args.json)
+    return ExitCode.of(not outcome.failed and not outcome.skipped)
+
+
+def _tell_others(wanted: Wanted) -> None:
+    for reason, count in wanted.left_out:
+        say.err(plain(f"left out: {counted(count, 'product')}, {reason}"))
+    for one in wanted.others:
+        who = f"{counted(one.rows, 'entry', 'entries')} of {TUNERS[one.tuner]}"
+        run = f", and then: {one.run.replace('{file}', 'LIST')}" if one.run else ""
+        say.err(
+            plain(f"not tuned: {who}; write its list with rocm-tui cover FILE --write LIST{run}")
+        )
+
+
+def _list(wanted: Wanted, as_json: bool) -> ExitCode:
+    if as_json:
+        say.out_json({"products": list(wanted.lines)})
+    for line in () if as_json else wanted.lines:
+        say.out(plain(line))
+    if wanted.lines and not as_json:
+        say.err(f"PyTorch alone tunes them so: {elsewhere('UNTUNED.csv')}")
+    return ExitCode.of(bool(wanted.lines))
+
+
+def _tell(outcome: Outcome, results: Path, as_json: bool) -> None:
+    """What is in the file by now, whatever ended it."""
+    if as_json:
+        say.out_json(_json(outcome, results))
+        return
+    for row in outcome.rows:
+        say.out(plain(f"{row.op},{row.params}  {row.solution}  {row.ms:g} ms"))
+    for line, error in outcome.failed.items():
+        say.err(plain(f"{line} was not tuned: {with_log(error)}"))
+    if outcome.there:
+        there = counted(outcome.there, "product")
+        say.err(plain(f"{there} had a row in {results} already (--force tunes again)"))
+    if outcome.skipped:
+        say.err(f"{counted(outcome.skipped, 'product')} left out: the budget is spent")
+    if outcome.rows:
+        say.out(plain(f"{counted(len(outcome.rows), 'row')} put into {results}"))
+
+
+def _json(outcome: Outcome, results: Path) -> dict[str, Any]:
+    return {
+        "path": str(results),
+        "rows": [row._asdict() for row in outcome.rows],
+        "failed": [
+            {"product": line, "reason": with_log(error)} for line, error in outcome.failed.items()
+        ],
+        "there": outcome.there,
+        "skipped": outcome.skipped,
+    }

@@ -1,0 +1,152 @@
+"""Two of another tuner's tables compared: what both are asked by, and what each took there.
+
+Their times were taken by other programs at other hours, so no verdict is made of them. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from backend.model.choice import Choice
+from rocm_tui.compare.types import LONGEST, SHORTEST, Part
+from rocm_tui.session.model import Row
+
+Asked = tuple[str, ...]
+"""What an entry is looked up by, and on which device."""
+_DIGITS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SameKey:
+    """What two tables say of one key."""
+
+    a: Row
+    b: Row
+
+    @property
+    def same_solution(self) -> bool:
+        return solution(self.a) == solution(self.b)
+
+    @property
+    def ratio(self) -> float | None:
+        """B's time over A's, where both are told."""
+        a, b = told_ms(self.a), told_ms(self.b)
+        return None if a is None or b is None else b / a
+
+
+@dataclass(frozen=True, slots=True)
+class TableComparison:
+    """B against A. `common` begins with what differs, in the order of A; `a_twice` and `b_twice`
+    count entries whose key stands before in the same table: of these the fastest is compared, and
+    where none has a time the last."""
+
+    a: str
+    b: str
+    common: tuple[SameKey, ...]
+    only_a: tuple[Row, ...]
+    only_b: tuple[Row, ...]
+    a_twice: int = 0
+    b_twice: int = 0
+
+    @property
+    def other(self) -> tuple[SameKey, ...]:
+        """Keys of both with another solution."""
+        return tuple(same for same in self.common if not same.same_solution)
+
+    @property
+    def ratios(self) -> list[float]:
+        return [same.ratio for same in self.common if same.ratio is not None]
+
+    @property
+    def median(self) -> float | None:
+        """Of the ratios."""
+        return median(self.ratios) if self.ratios else None
+
+
+def told(row: Row) -> Choice | None:
+    """What a table took; None of an untuned list."""
+    return row.tuning.choices[0] if row.tuning.choices else None
+
+
+def solution(row: Row) -> str:
+    """In full: a config goes by a shorter name."""
+    choice = told(row)
+    return (choice.description or choice.label) if choice else ""
+
+
+def told_ms(row: Row) -> float | None:
+    choice = told(row)
+    ms = choice.ms if choice else None
+    return ms if ms is not None and SHORTEST < ms < LONGEST else None
+
+
+def are_tables(*parts: Part) -> bool:
+    """Whether all that these hold are entries of tables."""
+    return all(part.rows and all(row.tuning.entry for row in part.rows) for part in parts)
+
+
+def compare_tables(a: Part, b: Part) -> TableComparison:
+    """Entries are the same by tuner, key and device; of two tables of one device each by tuner and
+    key."""
+    by_device = any(len({device_of(row) for row in part.rows}) > 1 for part in (a, b))
+    ours, a_twice = _by_key(a.rows, by_device)
+    theirs, b_twice = _by_key(b.rows, by_device)
+    common = [SameKey(row, theirs[key]) for key, row in ours.items() if key in theirs]
+    return TableComparison(
+        a.label,
+        b.label,
+        tuple(sorted(common, key=_order)),
+        tuple(sorted((row for key, row in ours.items() if key not in theirs), key=_key_order)),
+        tuple(sorted((row for key, row in theirs.items() if key not in ours), key=_key_order)),
+        a_twice,
+        b_twice,
+    )
+
+
+def slower(comparison: TableComparison, per_cent: float) -> tuple[SameKey, ...]:
+    """Keys whose time in B is more than so many per cent above A's."""
+    worse = 1 + per_cent / 100
+    return tuple(same for same in comparison.common if (same.ratio or 0.0) > worse)
+
+
+def device_of(row: Row) -> str:
+    return row.tuning.entry.device if row.tuning.entry else ""
+
+
+def _by_key(rows: Sequence[Row], by_device: bool) -> tuple[dict[Asked, Row], int]:
+    """The row of each key, and how many others there are."""
+    found: dict[Asked, Row] = {}
+    for row in rows:
+        tuning = row.tuning
+        tuner = tuning.entry.tuner if tuning.entry else ""
+        asked = (tuning.inputs_key or "").replace(" ", "")  # as in `block_shape=[128, 128]`
+        key = (tuner, asked, device_of(row) if by_device else "")
+        before = found.get(key)
+        if before is None or _taken_before(row, before):
+            found[key] = row
+    return found, len(rows) - len(found)
+
+
+def _taken_before(row: Row, other: Row) -> bool:
+    ms, other_ms = told_ms(row), told_ms(other)
+    if ms is None or other_ms is None:
+        return other_ms is None and (ms is not None or _line(row) > _line(other))
+    return ms < other_ms
+
+
+def _line(row: Row) -> int:
+    return row.tuning.entry.line if row.tuning.entry else 0
+
+
+def _order(same: SameKey) -> tuple[bool, float, list[tuple[int, str]]]:
+    """Other solutions before the same ones, those that lost most first, then as their keys."""
+    return same.same_solution, -(same.ratio or 0.0), _key_order(same.a)
+
+
+def _key_order(row: Row) -> list[tuple[int, str]]:
+    """Numbers as numbers: 16 before 128."""
+    parts: Iterable[str] = _DIGITS.split(f"{row.tuning.inputs_key} {device_of(row)}")
+    return [(int(part), "") if part.isdigit() and len(part) < 16 else (-1, part) for part in parts]

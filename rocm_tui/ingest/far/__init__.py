@@ -1,0 +1,1 @@
+"""Sources of another host: what its rocm-tui reads there, told line by line."""

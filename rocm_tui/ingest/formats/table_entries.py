@@ -1,0 +1,221 @@
+"""Other tuners' tables: each entry is a row of its own, which is no tuning of Inductor's.
+
+A program that tunes appends rows, so a table of lines is read as it grows. Its last line may be
+half written: it counts once nothing has come for a while, and what comes then replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+from weakref import WeakSet
+
+from backend.model.choice import Choice
+from backend.model.problem import Problem
+from backend.model.session import Fault
+from backend.model.tuning import TableEntry, Tuning
+from backend.tables.gemm import NotAProblem
+from backend.tables.model import BOM, MAX_LINE, TOO_LONG, Entry, NotARow, Table, Tuner
+from backend.tables.registry import tuner_named
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.reader import Complaints, NotReadable, StreamReader, WholeLines
+from rocm_tui.ingest.records import Record, Seen, is_entry
+
+MOST_ROWS = 20_000
+"""Entries of all files that are followed at once that are told. The screen of entries reads the
+files themselves."""
+MORE = (
+    f"not all of its entries are rows: at most {MOST_ROWS:,} of all tables are; name fewer, or "
+    "find all with E on the screen"
+)
+_LOOK = 256
+"""Rows after which a reader looks at how many the others have told."""
+MOST_PROBLEMS = 20
+"""Lines that are no rows, of each kind, that are listed of one file."""
+
+
+class TableReader:
+    """The rows of a table of lines, as they come."""
+
+    _all: ClassVar[WeakSet[TableReader]] = WeakSet()
+
+    def __init__(self, tuner: Tuner, source: str) -> None:
+        assert tuner.lines is not None
+        self._tuner, self._source = tuner, source
+        self._lines = tuner.lines(source)
+        self._complaints = Complaints(source, MOST_PROBLEMS)
+        self._whole = WholeLines(MAX_LINE)
+        self._number = 1
+        self._open = False
+        self._told, self._full = 0, False
+        self._last: tuple[bytes, Entry] | None = None
+        self._all.add(self)
+
+    def feed(self, data: bytes) -> list[Record]:
+        """The rows that end in `data`."""
+        if self._full:
+            return []
+        self._open = True
+        records, dropped = list[Record](), self._whole.dropped
+        for line in self._whole.feed(data):
+            records += self._read(line)
+            self._number += 1
+            if self._full:  # nothing more is told of it
+                self._whole = WholeLines(MAX_LINE)
+                return records
+        if self._whole.dropped > dropped:
+            records += self._complaints.about(TOO_LONG, self._number, TOO_LONG)
+        return records
+
+    def settle(self) -> list[Record]:
+        """The row of a last line without an end."""
+        self._open = False
+        return self._read(self._whole.open) if self._whole.open.strip() else []
+
+    def close(self) -> list[Record]:
+        return self.settle() if self._open else []
+
+    @property
+    def waits(self) -> bool:
+        return self._open and bool(self._whole.open.strip())
+
+    def _read(self, line: bytes) -> list[Record]:
+        if self._full:
+            return []
+        try:
+            if len(line) > MAX_LINE:
+                raise NotARow(TOO_LONG)
+            line = line.removeprefix(BOM if self._number == 1 else b"").rstrip(b"\r")
+            if not self._lines.take(line, self._number):
+                return self._told_below()
+        except NotARow as error:
+            return list(self._complaints.about(str(error), self._number, str(error)))
+        if self._told >= MOST_ROWS or not self._told % _LOOK:
+            self._full = sum(reader._told for reader in self._all) >= MOST_ROWS
+            if self._full:
+                return list(self._complaints.about(MORE))
+        self._told += 1
+        return self._seen(line, self._number)
+
+    def _seen(self, line: bytes, number: int) -> list[Record]:
+        entry = self._lines.entry(line, number, 0)
+        if self._tuner.below:
+            self._last = line, entry
+        return [seen(self._tuner.name, entry, self._tuner.problem, self._source)]
+
+    def _told_below(self) -> list[Record]:
+        """The last row anew, if a line below it told more of it."""
+        if self._last is None:
+            return []
+        line, before = self._last
+        same = self._lines.entry(line, before.line, 0) == before
+        return [] if same else self._seen(line, before.line)
+
+
+def within_room(records: Iterable[Record]) -> list[Record]:
+    """What several processes told, of which each had room for as many entries."""
+    kept: list[Record] = []
+    beyond: dict[str, None] = {}
+    room = MOST_ROWS
+    for record in records:
+        if isinstance(record, Fault) and record.what == MORE:
+            beyond[record.source] = None
+        elif not is_entry(record):
+            kept.append(record)
+        elif room:
+            room -= 1
+            kept.append(record)
+        else:
+            beyond[record.tuning.sources[0]] = None
+    return kept + [Fault(source, MORE) for source in beyond]
+
+
+def records_of(table: Table, problem: Callable[[Entry], Problem]) -> list[Record]:
+    """All that a whole table tells."""
+    complaints = Complaints(table.path, MOST_PROBLEMS)
+    records: list[Record] = [
+        seen(table.tuner, entry, problem, table.path) for entry in table.entries
+    ]
+    for fault in table.problems:
+        records += complaints.about(fault.what, fault.line, fault.what)
+    return records
+
+
+def seen(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: str) -> Seen:
+    """The entry as a row. Two entries of one document may begin on one line."""
+    uid = f"{source}#{entry.line}" + (f".{entry.start}" if entry.start else "")
+    return Seen(uid, tuning_of(tuner, entry, problem, source))
+
+
+def tuning_of(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: str) -> Tuning:
+    """The entry as a tuning of its own kind: of the product in torch's words where it is one, else
+    of what the tuner calls it."""
+    try:
+        told = problem(entry)
+    except NotAProblem:
+        told = Problem(clean(entry.op))
+    others = (Choice(clean(name), None, ms) for name, ms in entry.others)
+    choices = (choice_of(entry), *others) if entry.solution else ()
+    alone = len(entry.key) == 1
+    key = ",".join(value if alone else f"{name}={value}" for name, value in entry.key)
+    return Tuning(
+        told.op,
+        told.shapes,
+        told.strides,
+        told.dtypes,
+        None,
+        told.precision,
+        clean(f"{entry.op},{key}"),
+        options=told.options,
+        choices=choices,
+        num_choices=len(choices),
+        sources=(source,),
+        entry=TableEntry(tuner, entry.line, clean(str(entry.device))),
+    )
+
+
+def choice_of(entry: Entry) -> Choice:
+    """What was taken. A config goes by its blocks, as `16×128×64, 4 warps, 2 stages`."""
+    config = dict(entry.extra)
+    sizes = next((names for names in _BLOCKS if names <= config.keys()), None)
+    if sizes is None or not entry.solution.startswith(f"{entry.extra[0][0]}="):
+        return Choice(clean(entry.solution), None, entry.ms)
+    parts = ["×".join(value for name, value in entry.extra if name in sizes)]
+    parts += [f"{config[name]} {noun}" for name, noun in _LAUNCH if name in config]
+    return Choice(clean(", ".join(parts)), None, entry.ms, clean(entry.solution))
+
+
+_BLOCKS = tuple(
+    frozenset(names.split())
+    for names in ("BLOCK_SIZE_M BLOCK_SIZE_N BLOCK_SIZE_K", "tile_m tile_n tile_k")
+)
+_LAUNCH = (("num_warps", "warps"), ("num_stages", "stages"))
+
+
+def reader_of(tuner: str, source: str) -> StreamReader:
+    """Of a table that is read line by line."""
+    return TableReader(tuner_named(tuner), source)
+
+
+def records_of_lines(tuner: str, data: bytes, source: str) -> list[Record]:
+    """Of a table of lines that is packed. Raises NotReadable."""
+    unpack = tuner_named(tuner).text
+    assert unpack is not None
+    try:
+        text = unpack(data)
+    except ValueError as error:
+        raise NotReadable(clean(str(error))) from error
+    reader = TableReader(tuner_named(tuner), source)
+    return [*reader.feed(text), *reader.close()]
+
+
+def records_in(tuner: str, data: bytes, source: str) -> list[Record]:
+    """Of a table that is one document. Raises NotReadable."""
+    document = tuner_named(tuner).document
+    assert document is not None
+    try:
+        table = document(data, source)
+    except ValueError as error:
+        raise NotReadable(clean(str(error))) from error
+    # what is told last is listed first
+    return records_of(table, tuner_named(tuner).problem)[::-1]

@@ -1,0 +1,150 @@
+"""Tuning an op again: the worker's job for a problem, the mode and the broken choices, what came of
+it. For one command, a screen and a fleet's agent alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from backend.model.choice import sort_choices
+from backend.model.options import of_hash
+from backend.model.problem import Problem
+from backend.model.tuning import Tuning
+from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import JobError
+from rocm_tui.jobs.run import RunJob, try_modes
+from rocm_tui.session.possible import why_not_tuned
+
+SPACES = ("default", "exhaustive")
+_SEARCH_SPACES: Mapping[str, SearchSpace] = {"default": "DEFAULT", "exhaustive": "EXHAUSTIVE"}
+
+
+class NotTunable(RocmTuiError):
+    """Too little is known of a tuning to make it again."""
+
+
+class NotTuned(RocmTuiError):
+    """Nothing was tuned; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """What Inductor shall try; None is what it would do by itself. `budget` is in seconds.
+
+    `mode` is an index of the worker's modes; without it the one that the cache tells of is taken.
+    """
+
+    backends: tuple[str, ...] | None = None
+    search_space: str | None = None
+    templates: bool = False
+    budget: float | None = None
+    mode: int | None = None
+
+
+def problem_of(tuning: Tuning) -> Problem:
+    """The problem of a known tuning, without its results. Raises NotTunable."""
+    why = why_not_tuned(tuning)
+    if why is not None:
+        raise NotTunable(why)
+    inputs_key = None if tuning.key is None else tuning.inputs_key
+    told = {of_hash(tuning.op, choice.hash or "") for choice in tuning.choices} - {()}
+    options = tuning.options or (told.pop() if len(told) == 1 else ())
+    return replace(tuning.problem, inputs_key=inputs_key, dims=(), options=options)
+
+
+def words_of(problem: Problem) -> dict[str, Any]:
+    """The problem in JSON: its key where that is known, else its shapes and types."""
+    threads = {} if problem.threads is None else {"threads": problem.threads}
+    if problem.key is not None:
+        key = problem.key
+        return {"op": key.op, "inputs": key.inputs, "precision": key.precision, **threads}
+    optional = {
+        "strides": [list(strides) for strides in problem.strides] or None,
+        "device": problem.device,
+        "precision": problem.precision,
+    }
+    return {
+        **threads,
+        "op": problem.op,
+        "shapes": [list(shape) for shape in problem.shapes],
+        "dtypes": list(problem.dtypes),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
+    """The job of a worker; a problem's key says it all."""
+    by_key = problem.key is not None
+    space = options.search_space
+    return TuneJob(
+        op=problem.op,
+        inputs=problem.inputs_key if by_key else None,
+        precision=problem.precision,
+        shapes=() if by_key else problem.shapes,
+        dtypes=() if by_key else problem.dtypes,
+        strides=() if by_key else problem.strides,
+        device=None if by_key else problem.device,
+        threads=problem.threads,
+        options=problem.told,
+        backends=options.backends or None,
+        search_space=None if space is None else _SEARCH_SPACES[space],
+        templates=options.templates,
+        budget=options.budget,
+        mode=options.mode or 0,
+    )
+
+
+def tune(run: RunJob, problem: Problem, options: TuneOptions) -> Tuning:
+    """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
+
+    A choice that ends its worker has failed, and another worker times the others. Raises JobError
+    and NotTuned.
+    """
+    job = tune_job(problem, options)
+    return _tuned(problem, tuned(run, job, any_mode=options.mode is not None))
+
+
+def tuned(run: RunJob, job: TuneJob, *, any_mode: bool = False) -> TuneResult:
+    """What comes of a job that is done like this; `any_mode`: in its own, whatever the cache tells.
+    Raises JobError."""
+    broken: dict[str, str] = {}
+    if not any_mode:
+        [(_, answers)] = try_modes(
+            [job],
+            lambda job, mode: _without_broken(run, replace(job, mode=mode), broken),
+            lambda result: result.conclusive,
+        )
+        for result in answers.values():
+            if result.conclusive:
+                return result
+    return _without_broken(run, replace(job, any_mode=True), broken)
+
+
+def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneResult:
+    """The job again without each choice that ends its worker; `broken` learns them."""
+    while True:
+        try:
+            return run(replace(job, broken=dict(broken)))
+        except JobError as error:
+            if error.blamed is None or error.blamed in broken:
+                raise
+            broken[error.blamed] = str(error)
+
+
+def _tuned(problem: Problem, result: TuneResult) -> Tuning:
+    if not result.ok:
+        raise NotTuned(plain(result.reason))
+    return Tuning(
+        op=result.op,
+        shapes=problem.shapes,
+        strides=problem.strides,
+        dtypes=problem.dtypes,
+        device=problem.device,
+        precision=result.precision,
+        inputs_key=result.inputs,
+        choices=sort_choices(list(result.choices)),
+        threads=problem.threads,
+    )

@@ -1,0 +1,333 @@
+"""Who chose differently, as the text and the JSON that `agree` prints."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from backend.counted import counted, noun
+from backend.model.choice import Choice, Measurement
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Field, attributes, fields_of, hanging, text_table
+from rocm_tui.render.tunings import PROBLEM, row_problem_json
+from rocm_tui.report.agreement import Agreement, Chooser, Differing, Group, Taken
+from rocm_tui.report.proposals import Proposal
+from rocm_tui.session import numbers as fmt
+
+NOTHING = "Nothing was compared: no problem was tuned by two of them."
+TO_PROPOSE = "--propose names one choice for all, --measure measures them first, --pin pins it."
+_MOST = 6
+"""Names, pairs, or single times that are told one by one."""
+
+
+def who(choosers: Iterable[Chooser]) -> str:
+    """`ranks 0-5, 7`, with what they were read from where others are called so, too."""
+    ranks: dict[str, list[int]] = {}
+    names: list[str] = []
+    for chooser in choosers:
+        source = f"{chooser.source}: " if chooser.named and chooser.source else ""
+        if chooser.rank is None:
+            names.append(f"{source}{chooser.name}")
+        else:
+            ranks.setdefault(source, []).append(chooser.rank)
+    named = [f"{plain(source)}{_ranks(numbers)}" for source, numbers in ranks.items()]
+    shown = [fmt.shorten(plain(name), 40) for name in names[:_MOST]]
+    more = [counted(len(names) - _MOST, "other")] if len(names) > _MOST else []
+    return ", ".join([*named, *shown, *more])
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-5, 7`."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans[: _MOST * 2])
+    more = ", ..." if len(spans) > _MOST * 2 else ""
+    return f"{noun(len(set(numbers)), 'rank')} {shown}{more}"
+
+
+def _apart(differing: Differing) -> str:
+    if differing.ratio is None:
+        return fmt.NONE
+    if differing.standing != "apart":
+        return "tie" if differing.standing == "tied" else "unclear"
+    return _marked(differing, fmt.signed(differing.ratio - 1))
+
+
+def _loss(differing: Differing) -> str:
+    if differing.standing != "apart":
+        return fmt.NONE
+    return _marked(differing, fmt.duration(differing.loss_ms))
+
+
+def _marked(differing: Differing, text: str) -> str:
+    return text if differing.measurement is not None else fmt.once(text)
+
+
+DIFFERING: tuple[Field[Differing], ...] = (
+    *fields_of(PROBLEM, lambda differing: differing.row),
+    Field(
+        "apart", "APART", 7, 9, right=True, text=_apart,
+        about="how much slower the slowest chosen one is than the fastest; ~ not measured",
+    ),
+    Field(
+        "loss", "A CALL", 8, 10, right=True, text=_loss,
+        about="what a call takes longer with the slowest; ~ not measured",
+    ),
+    Field(
+        "calls", "CALLS", 5, 7, drop=2, right=True, style="dim",
+        text=lambda differing: fmt.count(differing.calls),
+        about="how often one of them calls it",
+    ),
+    Field(
+        "share", "SHARE", 6, 7, drop=1, right=True, style="dim",
+        text=lambda differing: fmt.percent(differing.share),
+        about="its part of a program's time",
+    ),
+)  # fmt: skip
+
+
+def labels(differing: Differing) -> Mapping[str, str]:
+    """What its choices are called, by hash: Inductor numbers them as they come, so two may bear one
+    name, and one two."""
+    names = Counter(group.choice.label for group in differing.groups)
+    return {
+        group.choice.hash or "": group.choice.label
+        if names[group.choice.label] == 1
+        else f"{group.choice.label} ({Choice(hash=group.choice.hash).label})"
+        for group in differing.groups
+    }
+
+
+def _label(choice: Choice, called: Mapping[str, str]) -> str:
+    return fmt.shorten(plain(called.get(choice.hash or "", choice.label)), 60)
+
+
+def text(told: Agreement, proposals: Sequence[Proposal] = (), width: int | None = None) -> str:
+    """A row and its lines for each problem that differs; none if all agree."""
+    if not told.differing:
+        return ""
+    heading, *rows = text_table(DIFFERING, told.differing, width).split("\n")
+    lines = [heading]
+    by_row = {id(proposal.differing): proposal for proposal in proposals}
+    for differing, row in zip(told.differing, rows, strict=True):
+        lines.append(row)
+        for head, rest in _details(differing, by_row.get(id(differing))):
+            lines.append(hanging(f"    {head}", rest, width))
+    return "\n".join(lines)
+
+
+def _details(differing: Differing, proposal: Proposal | None) -> Iterable[tuple[str, str]]:
+    called = labels(differing)
+    for group in differing.groups:
+        names = who(each.by for each in group.taken)
+        yield f"{names}: ", f"{_label(group.choice, called)} {_times(group)}".rstrip()
+    if warm := [each.by for group in differing.groups for each in group.taken if each.warm]:
+        asked = noun(len(warm), "it asks", "they ask")
+        yield f"{who(warm)}: ", f"by a compiled graph out of the cache, with which {asked} nobody"
+    for choice, lacking in differing.unoffered:
+        was = "was" if len(lacking) == 1 else "were"
+        yield f"{who(lacking)} ", f"{was} not offered {_label(choice, called)}"
+    if differing.measurement is not None:
+        yield "measured: ", measured_text(differing, differing.measurement, called)
+    if differing.pinned is not None:
+        what = plain(differing.pinned.label or differing.pinned.hash)
+        yield "pinned since: ", f"{fmt.shorten(what, 60)}; run the ranks again"
+    if proposal is not None:
+        yield "proposed: ", proposal_text(proposal, called)
+
+
+def _times(group: Group) -> str:
+    """Each one's own time, taken once; of many the least and the greatest."""
+    known = [each.ms for each in group.taken if each.ms is not None]
+    if len(known) < _MOST:
+        return ", ".join(dict.fromkeys(map(_time, known)))
+    return f"{_time(min(known))} to {_time(max(known))}"
+
+
+def _time(ms: float) -> str:
+    return fmt.once(fmt.duration(ms))
+
+
+def measured_text(differing: Differing, measurement: Measurement, called: Mapping[str, str]) -> str:
+    """`cold caches, bmm 118.0 µs, triton_bmm_4 +3.1 % slower`."""
+    chosen = {group.choice.hash: group.choice for group in differing.groups}
+    told = []
+    for each in measurement.choices:
+        choice = chosen.get(each.hash)
+        if choice is not None:
+            beyond = "" if each.ratio == 1.0 else f" {fmt.signed(each.ratio - 1)}"
+            verdict = "" if each.verdict == "faster" else f" {each.verdict}"
+            told.append(f"{_label(choice, called)} {fmt.duration(each.ms)}{beyond}{verdict}")
+    return f"{measurement.caches} caches, {', '.join(told)}"
+
+
+def proposal_text(proposal: Proposal, called: Mapping[str, str]) -> str:
+    """What is proposed and by what."""
+    if proposal.choice is None:
+        return f"nothing: {proposal.why_not}"
+    lacking = f"; {who(proposal.unoffered)} may not have it" if proposal.unoffered else ""
+    return f"{_label(proposal.choice, called)}, {basis(proposal)}{lacking}"
+
+
+def basis(proposal: Proposal) -> str:
+    """By what it is proposed."""
+    caches = proposal.measurement.caches if proposal.measurement is not None else ""
+    if proposal.by == "measured":
+        return f"by {caches} measurement"
+    if proposal.by == "tie":
+        return f"a tie by {caches} measurement, of these by timings"
+    return f"by timings, {f'the {caches} measurement is unclear' if caches else 'not measured'}"
+
+
+def footer(told: Agreement, running: Sequence[Chooser] = ()) -> list[str]:
+    """What was compared, which pairs differ, and what could not be compared; `running` are those
+    that may choose more."""
+    lines = [_run(told.choosers)] if any(one.session for one in told.choosers) else []
+    if told.compared:
+        same, differ = told.compared - len(told.differing), len(told.differing)
+        many = counted(told.compared, "problem")
+        agree = f"{same:,} of {many} {'agrees' if 1 in (same, told.compared) else 'agree'}"
+        lines.append(f"{agree}; {differ:,} {noun(differ, 'differs', 'differ')}.")
+    else:
+        lines.append(_nothing(told))
+    for pair in told.pairs[:_MOST]:
+        lines.append(
+            f"{who(pair.a)} against {who(pair.b)}: the same choice in {pair.same:,} of "
+            f"{counted(pair.both, 'problem')}."
+        )
+    if len(told.pairs) > _MOST:
+        lines.append(
+            f"{counted(len(told.pairs) - _MOST, 'further pair differs', 'further pairs differ')}."
+        )
+    if told.apart:
+        what = counted(told.apart, "problem was", "problems were")
+        lines.append(
+            f"{what} tuned on systems that differ (cache file, architecture or compute units): "
+            "compared within each; --across compares them all."
+        )
+    if told.alone and told.compared:
+        lines.append(f"{counted(told.alone, 'problem was', 'problems were')} tuned by one alone.")
+    if told.untold:
+        what = counted(told.untold, "problem", "problems")
+        lines.append(
+            f"Of {what} some tell only a name or a hash that others do not: not compared there."
+        )
+    if running:
+        lines.append(f"{who(running)} still {noun(len(running), 'runs', 'run')}.")
+    if told.missing:
+        verb = noun(len(told.missing), "is", "are")
+        lines.append(f"{_ranks(told.missing)} {verb} missing: nothing tells what it took.")
+    if told.lacking:
+        lines.append(f"{counted(told.lacking, 'rank is', 'ranks are')} missing.")
+    return lines
+
+
+def differing_line(told: Agreement, run: str) -> str:
+    """What is said at the end of a run whose ranks should have agreed; empty where they did."""
+    count = len(told.differing)
+    if not count:
+        return ""
+    which = f"{count} of {counted(told.compared, 'problem')}"
+    warm = sum(any(taken.warm for taken in one.taken) for one in told.differing)
+    cached = f" ({warm} by a compiled graph out of the cache, with which a rank asks nobody)"
+    why = cached if warm else ""
+    return f"ranks took different choices of {which}{why}: rocm-tui agree --run {run}"
+
+
+def _run(choosers: Sequence[Chooser]) -> str:
+    """Who was compared, and when they began: a person sees whether it is the run that is meant."""
+    hosts = {chooser.host for chooser in choosers if chooser.host}
+    began = min((one.started for one in choosers if one.started), default=0.0)
+    on = f" on {counted(len(hosts), 'host')}" if len(hosts) > 1 else ""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began)) if began else ""
+    return f"{who(choosers)}{on}{f', started {when}' if when else ''}:"
+
+
+def _nothing(told: Agreement) -> str:
+    if not told.choosers:
+        return "Nothing was compared: nothing tells of a choice."
+    if len(told.choosers) == 1:
+        return f"Nothing was compared: {who(told.choosers)} alone tells of choices."
+    return NOTHING
+
+
+# As JSON.
+
+
+def agreement_json(told: Agreement, proposals: Sequence[Proposal] = ()) -> dict[str, Any]:
+    """Times in milliseconds; unknown values are null."""
+    by_row = {id(proposal.differing): proposal for proposal in proposals}
+    return {
+        "agree": told.agree,
+        **attributes(told, "compared alone apart untold missing lacking"),
+        "differ": len(told.differing),
+        "choosers": [attributes(each, "name source rank host session") for each in told.choosers],
+        "problems": [_differing_json(each, by_row.get(id(each))) for each in told.differing],
+        "pairs": [
+            {
+                "a": [each.name for each in pair.a],
+                "b": [each.name for each in pair.b],
+                **attributes(pair, "both same"),
+            }
+            for pair in told.pairs
+        ],
+    }
+
+
+def _differing_json(differing: Differing, proposal: Proposal | None) -> dict[str, Any]:
+    measurement = differing.measurement
+    return {
+        **row_problem_json(differing.row),
+        **attributes(differing, "ratio standing loss_ms calls share loss_total_ms"),
+        "pinned": None if differing.pinned is None else differing.pinned.hash,
+        "groups": [
+            {
+                "choice": group.choice.label,
+                "hash": group.choice.hash,
+                "taken": [_taken_json(each) for each in group.taken],
+            }
+            for group in differing.groups
+        ],
+        "not_offered": [
+            {"choice": choice.label, "hash": choice.hash, "who": [each.name for each in lacking]}
+            for choice, lacking in differing.unoffered
+        ],
+        "measured": None
+        if measurement is None
+        else {
+            "caches": measurement.caches,
+            "choices": [
+                attributes(each, "hash ms ratio ratio_low ratio_high verdict")
+                for each in measurement.choices
+            ],
+        },
+        "proposal": None if proposal is None else _proposal_json(proposal),
+    }
+
+
+def _taken_json(taken: Taken) -> dict[str, Any]:
+    return {
+        **attributes(taken.by, "name source rank host session"),
+        "ms": taken.ms,
+        "selected_by": "graph" if taken.warm else taken.tuning.selected_by,
+        "system_hash": taken.system.hash or None,
+        "arch": taken.system.arch or None,
+        "compute_units": taken.system.compute_units or None,
+    }
+
+
+def _proposal_json(proposal: Proposal) -> dict[str, Any]:
+    choice = proposal.choice
+    return {
+        "choice": None if choice is None else choice.label,
+        "hash": None if choice is None else choice.hash,
+        "by": None if choice is None else proposal.by,
+        "not_offered": [each.name for each in proposal.unoffered],
+        "why_not": proposal.why_not or None,
+    }

@@ -1,0 +1,252 @@
+"""What tables lack, in words: one line a question, a sum, JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.counted import counted, noun
+from rocm_tui.ingest.asked import aiter, hipblaslt, inductor, moe, tunableop
+from rocm_tui.ingest.asked.ask import UNTOLD, Ask
+from rocm_tui.render.layout import SPARE
+from rocm_tui.render.table import Field, text_table
+from rocm_tui.session import numbers as fmt
+from rocm_tui.tables.coverage import ONCE, Coverage, Covered, Verdict, times
+
+_SHARED = "torch."
+
+
+def product(ask: Ask) -> str:
+    """What was asked for, short: `M 64 N 1536 K 7168 int8`."""
+    told = {name: value.removeprefix(_SHARED) for name, value in ask.key}
+    if ask.tuner == aiter.TUNER:
+        return _experts(told) if "token" in told else _gemm(told)
+    if ask.tuner == hipblaslt.TUNER:
+        sizes = "×".join(told.get(name, "?") for name in "mnk")
+        batch = told.get("batch_count", "1")
+        types = dict.fromkeys(told[name] for name in ("a_type", "c_type") if name in told)
+        words = (told["transA"] + told["transB"], sizes, *types)
+        return " ".join(words) + ("" if batch == "1" else f" batch {batch}")
+    if ask.tuner == moe.TUNER:
+        named = [f"{name} {told[name]}" for name in "ENK" if name in told]
+        rest = [value for name, value in told.items() if name not in "ENK"]
+        return " ".join((*named, ask.device.name, *rest))
+    if ask.tuner == inductor.TUNER:
+        pairs = zip(told["shapes"].split(", "), told["strides"].split(", "), strict=True)
+        shapes = (shape if steps.endswith("x1") else f"{shape}ᵀ" for shape, steps in pairs)
+        return f"{', '.join(shapes)} {told['dtype']}"
+    return told["params"]
+
+
+def _gemm(told: dict[str, str]) -> str:
+    if not told.keys() >= {"M", "N", "K"}:
+        return " ".join(f"{name} {value}" for name, value in told.items())
+    parts = [f"{name} {told[name]}" for name in "BMNK" if name in told]
+    dtype, out = told.get("dtype", ""), told.get("outdtype", "")
+    types = [told.get("q_dtype_w", ""), dtype if out == dtype else f"{dtype}→{out}"]
+    flags = [name for name in ("bias", "scaleAB", "bpreshuffle") if told.get(name) == "True"]
+    return " ".join(part for part in (*parts, *types, *flags) if part)
+
+
+def _experts(told: dict[str, str]) -> str:
+    sizes = f"{told.get('model_dim', '?')}×{told.get('inter_dim', '?')}"
+    types = dict.fromkeys(told.get(name, "") for name in ("q_dtype_a", "q_dtype_w"))
+    quant = told.get("q_type", "").removeprefix("QuantType.")
+    of = f"E {told.get('expert', '?')} top {told.get('topk', '?')}"
+    return " ".join((f"{told['token']} tokens", of, sizes, *types, quant)).strip()
+
+
+def _op(row: Covered) -> str:
+    return "" if row.ask.tuner in (moe.TUNER, hipblaslt.TUNER) else row.ask.op
+
+
+_WORDS = {
+    Verdict.MISSED: "missed",
+    Verdict.UNKNOWN: "not told",
+    Verdict.COVERED: "in tables",
+    Verdict.FOUND: "found",
+}
+_STYLES = {
+    Verdict.MISSED: "bad",
+    Verdict.UNKNOWN: "dim",
+    Verdict.COVERED: "good",
+    Verdict.FOUND: "good",
+}
+
+
+def _where(row: Covered) -> str:
+    hit = row.hit
+    if hit is None:
+        return row.tally.table
+    place = hit.path if not hit.line else f"{hit.path}:{hit.line}"
+    return f"{place} ({hit.near})" if hit.near else place
+
+
+def _what(row: Covered) -> str:
+    """What ran instead; what a table has."""
+    return row.tally.way if row.hit is None else row.hit.solution
+
+
+def _fields(all_times: int) -> tuple[Field[Covered], ...]:
+    return (
+        Field(
+            "verdict",
+            "Outcome",
+            about="missed: no table has it; not told: the log does not say; in tables: a given "
+            "table has it; found: the program found it",
+            text=lambda row: _WORDS[row.verdict],
+            style=lambda row: _STYLES[row.verdict],
+        ),
+        Field(
+            "times",
+            "Times",
+            right=True,
+            about="How often it was asked for.",
+            text=lambda row: fmt.narrow_count(row.tally.times),
+        ),
+        Field(
+            "share",
+            "Share",
+            right=True,
+            drop=1,
+            about="Of all that was asked for.",
+            text=lambda row: fmt.percent(row.tally.times / all_times),
+        ),
+        Field(
+            "tuner", "Tuner", drop=SPARE + 2, about="Whose table.", text=lambda row: row.ask.tuner
+        ),
+        Field("op", "Op", drop=SPARE + 1, least=10, about="In the tuner's words.", text=_op),
+        Field(
+            "product",
+            "Asked for",
+            least=50,
+            good=64,
+            about="What it is looked up by.",
+            text=lambda row: product(row.ask),
+        ),
+        Field(
+            "time",
+            "Time",
+            right=True,
+            drop=2,
+            about="Of the table's solution, where the table tells it.",
+            text=lambda row: fmt.duration(row.hit.ms if row.hit else None),
+        ),
+        Field(
+            "way",
+            "Ran",
+            drop=SPARE + 2,
+            about="What ran instead, or what the table has.",
+            text=_what,
+        ),
+        Field(
+            "where",
+            "Table",
+            drop=SPARE + 3,
+            good=40,
+            about="Where it was looked for, or found.",
+            text=_where,
+        ),
+    )
+
+
+def cover_text(coverage: Coverage, rows: tuple[Covered, ...] | None = None) -> str:
+    """A line a question."""
+    shown = coverage.rows if rows is None else rows
+    fields = _fields(max(times(coverage.rows), 1))
+    used = [field for field in fields if any(field.text(row) not in _EMPTY for row in shown)]
+    return text_table(used, shown) if shown else ""
+
+
+_EMPTY = ("", fmt.NONE)
+
+
+def cover_sum(coverage: Coverage) -> str:
+    """`asked for 412 products 1.20M times: 37 missed, 61.0 % of the times; 375 in the tables`."""
+    every = times(coverage.rows)
+    parts = []
+    for verdict in Verdict:
+        rows = coverage.of(verdict)
+        if rows:
+            share = fmt.percent(times(rows) / max(every, 1))
+            word = "in the given tables" if verdict is Verdict.COVERED else _WORDS[verdict]
+            parts.append(f"{fmt.count(len(rows))} {word}, {share} of the times")
+    often = f"{fmt.narrow_count(every)} {noun(every, 'time')}"
+    head = f"asked for {counted(len(coverage.rows), 'product')} {often}"
+    return f"{head}: {'; '.join(parts)}" if parts else "nothing was asked for"
+
+
+def cover_notes(coverage: Coverage, tables: int) -> list[str]:
+    """What must be known to read it."""
+    tuners = {row.ask.tuner for row in coverage.rows}
+    notes = []
+    if tuners & ONCE:
+        notes.append("AITER, vLLM and SGLang name a product once a process, however often it runs")
+    if tables and aiter.TUNER in tuners:
+        device = coverage.device
+        if device == UNTOLD and any(row.ask.device == UNTOLD for row in coverage.rows):
+            notes.append(
+                "the log does not tell the device: rows of any count (--device gfx942:304)"
+            )
+        elif device != UNTOLD:
+            notes.append(f"looked up for {device}")
+    for tuner, count in coverage.nameless.items():
+        misses = counted(count, "miss", "misses")
+        notes.append(f"{misses} of {TUNERS[tuner]} without a name: {_NAMED_BY[tuner]}")
+    if coverage.left:
+        lines = f"{fmt.count(coverage.left)} {noun(coverage.left, 'line')}"
+        notes.append(f"{lines} more, of products beyond the first 200,000")
+    return notes
+
+
+def cover_json(coverage: Coverage) -> dict[str, Any]:
+    return {
+        "complete": coverage.complete,
+        "products": len(coverage.rows),
+        "times": times(coverage.rows),
+        "device": str(coverage.device) or None,
+        "nameless_misses": sum(coverage.nameless.values()),
+        "nameless": dict(coverage.nameless),
+        "not_counted": coverage.left,
+        "rows": [_row_json(row) for row in coverage.rows],
+    }
+
+
+def _row_json(row: Covered) -> dict[str, Any]:
+    hit, tally = row.hit, row.tally
+    return {
+        "outcome": row.verdict.value,
+        "tuner": row.ask.tuner,
+        "op": row.ask.op,
+        "key": dict(row.ask.key),
+        "device": str(row.ask.device) or None,
+        "times": tally.times,
+        "missed": tally.missed,
+        "found": tally.found,
+        "ran": [{"what": way, "times": count} for way, count in tally.ways.items()],
+        "looked_in": tally.table or None,
+        "entry": None
+        if hit is None
+        else {
+            "path": hit.path,
+            "line": hit.line or None,
+            "solution": hit.solution,
+            "ms": hit.ms,
+            "ms_of_all": None if hit.ms is None else hit.ms * tally.times,
+            "device": str(hit.device) or None,
+            "near": hit.near or None,
+        },
+    }
+
+
+_NAMED_BY = {
+    tunableop.TUNER: "newer releases of PyTorch tell of what",
+    hipblaslt.TUNER: "with HIPBLASLT_LOG_MASK=40 it names each call, too",
+}
+"""Who does not say of what, and what does."""
+TUNERS = {
+    aiter.TUNER: "AITER",
+    moe.TUNER: "vLLM and SGLang",
+    tunableop.TUNER: "TunableOp",
+    hipblaslt.TUNER: "hipBLASLt",
+}
+"""As people write them."""

@@ -1,0 +1,137 @@
+"""Runs of fleets in words and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.counted import counted
+from backend.wire.codec import to_json
+from rocm_tui.fleet.lines import Begun, Compiled
+from rocm_tui.fleet.standing import AgentStanding, Standing, UnitStanding
+from rocm_tui.harmless import plain
+from rocm_tui.render.fleet_tables import DEVICES, UNITS, devices_of
+from rocm_tui.render.table import text_table
+from rocm_tui.session.numbers import running
+
+
+def line_of_run(standing: Standing, now: float) -> str:
+    """`12 of 40 tuned · 8 devices · 3.1 a minute · about 9 min to go`."""
+    counts = standing.counts()
+    working = [agent for agent in standing.agents.values() if agent.state in ("works", "waits")]
+    rate, left = standing.rate(now), standing.seconds_left(now)
+    parts = [
+        f"{counts.merged + counts.done} of {counts.units} tuned",
+        counted(counts.failed, "failure") if counts.failed else "",
+        counted(len(working), "device"),
+        f"{rate:.1f} a minute" if rate is not None else "",
+        f"about {running(left)} to go" if left and counts.left else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def outcome(standing: Standing) -> str:
+    """What came of a run, in a line."""
+    counts = standing.counts()
+    disagree = len(standing.disagreements())
+    parts = [
+        f"{counted(counts.merged, 'problem')} of {counts.units} tuned and in the cache",
+        f"{counts.failed} failed" if counts.failed else "",
+        f"{counts.cancelled} cancelled" if counts.cancelled else "",
+        f"{counts.left} left" if counts.left else "",
+        f"devices disagree on {disagree}" if disagree else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def state_of_run(standing: Standing, lives: bool, now: float) -> str:
+    """How it does, or what came of it."""
+    if lives and standing.over is None:
+        return f"at work: {line_of_run(standing, now)}"
+    over = "over" if standing.over is not None else "its driver was killed"
+    return f"{over}: {outcome(standing)}"
+
+
+def run_text(standing: Standing, lives: bool, now: float) -> str:
+    """A run, its devices and its problems."""
+    begun = standing.begun or Begun("?")
+    lines = [plain(f"{begun.run}  {state_of_run(standing, lives, now)}")]
+    if standing.over is not None and standing.over.reason:
+        lines.append(plain(f"it ended: {standing.over.reason}"))
+    if standing.chosen is not None:
+        hash = standing.chosen.system_hash[:12]
+        lines.append(plain(f"times of {standing.chosen.device_class}, system hash {hash}"))
+    devices = devices_of(standing, now if lives else standing.last or now)
+    tables = [text_table(DEVICES, devices)] if devices else []
+    tables.append(text_table(UNITS, standing.units.values()))
+    return "\n".join(lines) + "\n\n" + "\n\n".join(tables)
+
+
+def run_json(standing: Standing, lives: bool, now: float) -> dict[str, Any]:
+    """All of it."""
+    begun, counts = standing.begun or Begun("?"), standing.counts()
+    return {
+        "run": begun.run,
+        "who": begun.who,
+        "command": list(begun.command),
+        "fleet": list(begun.fleet),
+        "lives": lives,
+        "started": standing.started,
+        "last": standing.last,
+        "units": counts.units,
+        "merged": counts.merged,
+        "failed": counts.failed,
+        "cancelled": counts.cancelled,
+        "left": counts.left,
+        "a_minute": standing.rate(now),
+        "seconds_left": standing.seconds_left(now),
+        "system_hash": standing.chosen.system_hash if standing.chosen else None,
+        "device_class": standing.chosen.device_class if standing.chosen else None,
+        "reason": standing.over.reason if standing.over else None,
+    }
+
+
+def agents_json(agents: Mapping[str, AgentStanding]) -> list[dict[str, Any]]:
+    return [
+        {
+            "agent": name,
+            "state": agent.state,
+            "why": agent.refused or agent.quarantined or agent.gone,
+            "unit": agent.unit,
+            "done": agent.done,
+            "failed": agent.failed,
+            "slow": agent.slow,
+            "clock": agent.clock,
+            "power": agent.power,
+            "temperature": agent.temperature,
+            "ahead": None if agent.ahead is None else _compiled(agent.ahead),
+            "facts": to_json(agent.facts),
+        }
+        for name, agent in sorted(agents.items())
+    ]
+
+
+def _compiled(done: Compiled) -> dict[str, int]:
+    """The choices that it has compiled ahead, found compiled, and failed at."""
+    return {"compiled": done.compiled, "found": done.found, "failed": done.failed}
+
+
+def units_json(units: Sequence[UnitStanding]) -> list[dict[str, Any]]:
+    return [
+        {
+            "unit": unit.unit.id,
+            "title": unit.unit.title,
+            "state": unit.state,
+            "agents": unit.agents,
+            "reasons": list(unit.reasons) or ([unit.unmerged] if unit.unmerged else []),
+            "merged_from": unit.merged.agent if unit.merged else None,
+            "winner": unit.merged.winner if unit.merged else None,
+            "holds": unit.merged.holds if unit.merged else None,
+            "of": unit.merged.of if unit.merged else None,
+            "part_of": unit.unit.part_of or None,
+            "heats": unit.merged.heats if unit.merged else 0,
+            "times_of_heats": unit.merged.told if unit.merged else 0,
+            "times_raised": unit.merged.raised if unit.merged else 0,
+        }
+        for unit in units
+    ]

@@ -1,0 +1,118 @@
+"""Entries of other tuners' tables: as rows of their own, and beside Inductor's tunings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.counted import counted
+from backend.model.tuning import Tuning
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Line
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session.in_use import taken
+from rocm_tui.session.model import Row
+
+NAMES = {
+    "tunableop": "TunableOp",
+    "aiter": "AITER",
+    "aiter triton": "AITER Triton",
+    "moe": "fused MoE",
+    "hipblaslt": "hipBLASLt",
+    "miopen": "MIOpen",
+}
+"""What the tuners are called."""
+ELSEWHERE = "timed by another program, so not ranked with the choices"
+UNTOLD = "no time told"
+ASKED = "asked for, not tuned"
+
+
+def tuner_name(tuning: Tuning) -> str:
+    """Who tuned it."""
+    tuner = tuning.entry.tuner if tuning.entry else ""
+    return NAMES.get(tuner, tuner) if tuner else "Inductor"
+
+
+def place_of(tuning: Tuning) -> str:
+    """`results0.csv:7`."""
+    name = tuning.sources[0].rsplit("/", 1)[-1] if tuning.sources else "?"
+    return f"{name}:{tuning.entry.line}" if tuning.entry else name
+
+
+def _told(tuning: Tuning) -> list[str]:
+    """Its tuner, solution, time, device and place."""
+    choice = taken(tuning) if tuning.entry else tuning.choices[0] if tuning.choices else None
+    time = UNTOLD if choice is None or choice.ms is None else fmt.duration(choice.ms)
+    device = tuning.entry.device if tuning.entry else ""
+    solved = [choice.label, time] if choice else [_several(tuning) or ASKED]
+    key = (tuning.inputs_key or "").partition(",")[2] if tuning.options else ""
+    told = (tuner_name(tuning), *solved, device, place_of(tuning), key)
+    return [plain(part) for part in told if part]
+
+
+def _several(tuning: Tuning) -> str:
+    """What is said of an entry that has several solutions and does not tell which is taken."""
+    count = len(tuning.choices)
+    return f"{count} solutions, which is taken is not told" if count > 1 else ""
+
+
+def beside_lines(row: Row) -> list[Line]:
+    """One for each entry beside a tuning, and that nothing follows of their times."""
+    lines: list[Line] = []
+    for at, entry in enumerate(row.beside):
+        who, *rest = _told(entry)
+        said = f"  ({ELSEWHERE})" if at == 0 else ""
+        lines.append(((f" {who}  ", "accent"), ("  ".join(rest), ""), (said, "dim")))
+    return lines
+
+
+def beside_text(row: Row) -> list[str]:
+    """The same for `show`."""
+    if not row.beside:
+        return []
+    about = f"{counted(len(row.beside), 'entry', 'entries')} of other tuners' tables, {ELSEWHERE}:"
+    return ["", about, *("  " + "  ".join(_told(entry)) for entry in row.beside)]
+
+
+def entry_verdict(tuning: Tuning) -> Line:
+    """What stands for the verdict of an entry."""
+    who, *rest = _told(tuning)
+    return ((f" {who}", "strong"), (": " + " · ".join(rest), ""))
+
+
+def entry_facts(tuning: Tuning) -> list[tuple[str, str]]:
+    """Who wrote the entry of a table, where it stands, what it is looked up by and what it took."""
+    entry = tuning.entry
+    if entry is None:
+        return []
+    solution, choice = _several(tuning) or ASKED, taken(tuning)
+    if choice is not None:
+        time = UNTOLD if choice.ms is None else fmt.once(fmt.duration(choice.ms))
+        solution = f"{choice.label}, {time}"
+    key = (tuning.inputs_key or "").replace(",", ", ").replace(",  ", ", ")
+    return [
+        ("tuner", f"{tuner_name(tuning)}, line {entry.line}"),
+        ("key", key),
+        ("solution", solution),
+    ]
+
+
+def entry_json(tuning: Tuning) -> dict[str, Any] | None:
+    """Where a table has it; None of a tuning of Inductor's."""
+    entry = tuning.entry
+    if entry is None:
+        return None
+    return {"tuner": entry.tuner, "line": entry.line, "device": entry.device or None}
+
+
+def beside_json(tuning: Tuning) -> dict[str, Any]:
+    """An entry beside a tuning."""
+    choice = tuning.choices[0] if tuning.choices else None
+    return {
+        "tuner": tuning.entry.tuner if tuning.entry else None,
+        "solution": choice.name if choice else None,
+        "ms": choice.ms if choice else None,
+        "device": (tuning.entry.device or None) if tuning.entry else None,
+        "source": tuning.sources[0] if tuning.sources else None,
+        "line": tuning.entry.line if tuning.entry else None,
+        "key": tuning.inputs_key,
+    }

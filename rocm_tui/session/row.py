@@ -1,0 +1,230 @@
+"""A tuning as a row, and the members of one problem that such rows are made of. Pure state."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeAlias
+
+from backend.model.quick import quick
+from backend.model.tuning import Tuning
+from rocm_tui.session.graphs import Asked
+from rocm_tui.session.join import Member, group
+from rocm_tui.session.layout import layout_of
+from rocm_tui.session.merge import foreign, merge, without
+from rocm_tui.session.shares import Share
+
+if TYPE_CHECKING:
+    from backend.model.pin import PinState
+    from backend.pins.state import PinStatus
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tuning as it is shown.
+
+    `key` is stable while the row lives; `seen` is Unix time; `seq` counts arrivals. `aliases` are
+    the other ids under which single sources know it: a log, which tells no precision, gives it
+    another than the cache. `asked` holds the session of each time that a session log tells of it,
+    reuses included. `suspect` says why its times are not to be believed, where they are not.
+    `share` is what it is to the latest program that called it. `device` is what it was tuned on:
+    `gfx942`, a name, or a kind as `cuda`; empty where nothing tells. `awaits_pin` while the
+    state of its pin was not read yet: what is in use is not known. `layout` is its operands'.
+    `beside` are entries of other tuners' tables for the same product.
+    """
+
+    key: str
+    id: str
+    occurrence: int
+    tuning: Tuning
+    pin: PinStatus | None = None
+    seen: float | None = None
+    aliases: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    seq: int = 0
+    suspect: str | None = None
+    share: Share | None = None
+    device: str = ""
+    awaits_pin: bool = False
+    layout: str = ""
+    beside: tuple[Tuning, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All under which it is known."""
+        return (self.id, *self.aliases)
+
+    @property
+    def when(self) -> float | None:
+        """When it was tuned, else when it was first seen, if either is known."""
+        return self.tuning.when if self.tuning.when is not None else self.seen
+
+    @property
+    def age(self) -> tuple[float, int]:
+        """Older ones are less; of those whose time is not known, the ones that came first."""
+        return self.when or 0.0, self.seq
+
+    @property
+    def pin_state(self) -> PinState | None:
+        return self.pin.state if self.pin else None
+
+
+def newest_first(row: Row) -> tuple[float, int]:
+    """Orders rows as lists show them."""
+    when, seq = row.age
+    return -when, -seq
+
+
+_MOVED = 64
+"""So many rows are moved one by one; more are sorted anew."""
+
+
+def reordered(rows: list[Row], gone: Collection[Row], came: Collection[Row]) -> list[Row] | None:
+    """Rows that are ordered newest first, changed to have these no more and those as well; None
+    where sorting is less work."""
+    if len(gone) + len(came) > _MOVED:
+        return None
+    for row in gone:
+        at = bisect_left(rows, newest_first(row), key=newest_first)
+        while at < len(rows) and rows[at] is not row:
+            at += 1
+        if at == len(rows):
+            return None
+        del rows[at]
+    for row in came:
+        insort(rows, row, key=newest_first)
+    return rows
+
+
+Finished: TypeAlias = "tuple[Tuning, PinStatus | None, str | None, str, bool, tuple[Tuning, ...]]"
+Finish = Callable[[Tuning], Finished]
+"""Gives a joined tuning with what was measured of it, its pin, why it is suspicious, its device,
+whether its pin is awaited, and the entries of tables beside it."""
+AskShares = Callable[[Sequence[Asked]], list[Share | None]]
+
+
+class Place:
+    """The members of one problem and the rows that they make. There are tens of thousands, most
+    of them with one of each: a tuple takes half of a list."""
+
+    __slots__ = ("_merged", "members", "rows")
+
+    def __init__(self) -> None:
+        self.members: tuple[Member] | list[Member] | tuple[()] = ()
+        self.rows: Sequence[Row] = ()
+        self._merged: Sequence[tuple[tuple[Member, ...], Tuning]] = ()
+
+    def add(self, member: Member) -> None:
+        if isinstance(self.members, list):
+            self.members.append(member)
+        else:
+            self.members = [*self.members, member] if self.members else (member,)
+
+    def tells(self, uid: str, tuning: Tuning) -> bool:
+        """Whether a member says just this already."""
+        return any(member.uid == uid and member.tuning == tuning for member in self.members)
+
+    def remove(self, uids: Collection[str]) -> list[Member]:
+        """Drop these members, and give them back."""
+        gone = [member for member in self.members if member.uid in uids]
+        self.members = [member for member in self.members if member.uid not in uids]
+        return gone
+
+    def join(
+        self,
+        shown: Callable[[Member], Member],
+        finish: Finish,
+        shares: AskShares | None = None,
+    ) -> Sequence[Row]:
+        """Make the rows; one whose members are the same stays the same. Returns those before.
+
+        `shown` is a member as it is to be joined; `finish` adds to a joined tuning what is known
+        besides; `shares` tells what tunings are to programs, given who asked for each.
+        """
+        before = self.rows
+        if len(self.members) == 1 and not before and shares is None:  # most of them
+            view = shown(self.members[0])
+            self.rows = (_row((view,), view.tuning, finish, {}),)
+            return before
+        known = {views[0].uid: (views, tuning) for views, tuning in self._merged}
+        old = {row.key: row for row in before}
+        members = sorted(map(shown, self.members), key=lambda member: member.seq)
+        merged, rows = [], []
+        for views in group(members):
+            entry = known.get(views[0].uid)
+            if entry is None or not _same(entry[0], views):
+                entry = tuple(views), merge([view.tuning for view in views])
+            merged.append(entry)
+        away = foreign([tuning for _, tuning in merged])
+        for (found, tuning), others in zip(merged, away, strict=True):
+            joined = without(tuning, others) if others else tuning
+            rows.append(_row(found, joined, finish, old))
+        if shares is not None:
+            known_shares = shares([(row.tuning, row.asked) for row in rows])
+            rows = [_shared(row, share) for row, share in zip(rows, known_shares, strict=True)]
+        self._merged, self.rows = merged, _numbered(rows)
+        return before
+
+
+def _shared(row: Row, share: Share | None) -> Row:
+    return row if row.share == share else replace(row, share=share)
+
+
+def _same(left: Sequence[Member], right: Sequence[Member]) -> bool:
+    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
+
+
+def _row(
+    views: tuple[Member, ...],
+    joined: Tuning,
+    finish: Finish,
+    old: Mapping[str, Row],
+) -> Row:
+    tuning, pin, suspect, device, awaits, beside = finish(joined)
+    if len(views) == 1:
+        (first,) = views
+        id_ = first.id or first.tuning.id
+        ids: Iterable[str] = ()
+        asked = _asked(first.tuning.session)
+    else:
+        first = min(views, key=lambda view: view.seq)
+        id_, ids = joined.id, dict.fromkeys([view.tuning.id for view in views])
+        asked = tuple([view.tuning.session for view in views if view.tuning.session])
+    before = old.get(first.uid)
+    if before is not None and before.tuning is tuning:
+        known = before.pin, before.suspect, before.device, before.awaits_pin, before.beside
+        if known == (pin, suspect, device, awaits, beside):
+            return before
+    aliases = tuple([alias for alias in ids if alias != id_]) if ids else ()
+    layout = layout_of(tuning) if tuning.strides else ""
+    told = first.seen, aliases, asked, first.seq, suspect, None, device, awaits, layout, beside
+    return Row(first.uid, id_, 1, tuning, pin, *told)
+
+
+@lru_cache(256)
+def _asked(session: str | None) -> tuple[str, ...]:
+    """Who asked for what a single source tells; the same for all of its rows."""
+    return (session,) if session else ()
+
+
+def _numbered(rows: list[Row]) -> list[Row]:
+    """With the occurrences of each id counted, oldest first."""
+    if len(rows) == 1 and rows[0].occurrence == 1:
+        return rows
+    counts: dict[str, int] = {}
+    place: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: row.age):
+        place[row.key] = counts[row.id] = counts.get(row.id, 0) + 1
+    return [row if row.occurrence == place[row.key] else _as(row, place[row.key]) for row in rows]
+
+
+_REST = attrgetter(*[field.name for field in fields(Row)][3:])
+
+
+def _as(row: Row, occurrence: int) -> Row:
+    """`replace` takes longer than all else that is done to a row, and there may be thousands."""
+    return Row(row.key, row.id, occurrence, *_REST(row))

@@ -1,0 +1,73 @@
+"""Devices as people, tables and libraries name them, and which of these may be the same."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from backend.tables.model import Device
+from rocm_tui.errors import UsageError
+from rocm_tui.session.peaks import devices
+
+_ARCH = re.compile(r"gfx[0-9a-f]{3,5}|sm_\d{2,3}")
+_FEATURE = re.compile(r"[a-z]{1,20}[+-]")
+_OTHERS = ("nvidia", "intel")
+"""Makers whose devices are none of AMD's, whatever they are."""
+
+
+def device_given(text: str) -> Device:
+    """What a person names: `gfx942`, `gfx942:304`, `gfx942:sramecc+:xnack-:304`, `MI300X`,
+    `AMD_Instinct_MI300X` as in names of MoE tables, `MI300X:38` with other compute units. Raises
+    UsageError."""
+    first, *parts = text.strip().split(":")
+    units = [int(part) for part in parts if part.isascii() and part.isdigit()]
+    features = [part for part in parts if _FEATURE.fullmatch(part)]
+    if len(units) < 2 and len(units) + len(features) == len(parts):
+        if _ARCH.fullmatch(first):
+            name = ":".join((first, *features)) if features else ""
+            return Device(first, units[0] if units else None, name)
+        known = device_called(first)
+        if known is not None and known.arch and not features:
+            return Device(known.arch, units[0] if units else known.units)
+    raise UsageError(f"{text or 'that'} is no device that is known: write gfx942:304 or MI300X")
+
+
+@lru_cache(maxsize=256)
+def device_called(name: str) -> Device | None:
+    """The device that makers and MoE tables call so (`AMD_Instinct_MI300X`, `AMD Instinct MI300X
+    OAM`, `MI300X`); of several the architecture. None for no such name."""
+    words = re.split(r"[ _/]+", name.strip().lower().removesuffix("oam").rstrip(" _"))
+    found = [one for one in devices() if _is_called(one.name.lower().split(), words)]
+    arches, units = ({one.arch for one in found}, {one.units[0] for one in found})
+    if len(arches) != 1:
+        return None
+    return Device(arches.pop(), units.pop() if len(units) == 1 else None)
+
+
+def _is_called(full: list[str], words: list[str]) -> bool:
+    """By its whole name or the end of it; drivers name MI250X and MI250 in one, and tables of vLLM
+    the MI300X without its X."""
+    model = full[-1]
+    if words[:-1] == full[:-1]:
+        return words[-1] in (model, model.removesuffix("x"))
+    if words[-2:] == ["mi250x", "mi250"]:
+        return model in words[-2:]
+    return words == full[-len(words) :] and len(" ".join(words)) > 3
+
+
+def may_be(own: Device, device: Device) -> bool:
+    """Whether what an entry is for may be `device`. What is not told, and a name that is not known,
+    may be any."""
+    ours, theirs = _resolved(own), _resolved(device)
+    if own.name.lower().startswith(_OTHERS) and theirs.arch.startswith("gfx"):
+        return False
+    if ours.arch and theirs.arch and ours.arch != theirs.arch:
+        return False
+    return ours.units is None or theirs.units is None or ours.units == theirs.units
+
+
+def _resolved(device: Device) -> Device:
+    """A name that is known stands for its architecture and units."""
+    if device.arch or not device.name:
+        return device
+    return device_called(device.name) or device

@@ -1,0 +1,178 @@
+"""The table of rules, and what they find in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from backend.tables.model import Table
+from rocm_tui.tables.families import BY_NAME
+from rocm_tui.tables.findings import LEVELS, Finding, Given, Rule, gathered
+from rocm_tui.tables.rules import devices, duplicates, ladders, loaders, times, validators
+from rocm_tui.tables.sheet import Sheet
+
+_TORCH = "PyTorch aten/src/ATen/cuda/tunable/Tunable.cpp"
+_AITER = "AITER e4048607"
+_VLLM = "vLLM 0.33 and SGLang 0.5.23, get_moe_configs"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "other-device", "warning", "no row can match the device; where some do, a note",
+        f"{_AITER} aiter/ops/gemm_op_a8w8.py: the key is (gfx, cu_num, M, N, K)",
+        check_all=devices.other_device,
+    ),
+    Rule(
+        "validator-device", "error", "TunableOp ignores the file: it is of another architecture",
+        f"{_TORCH}, validator GCN_ARCH_NAME", devices.validator_device,
+    ),
+    Rule(
+        "validator-version", "error", "TunableOp ignores the file: it is of other versions",
+        f"{_TORCH}, ValidateAll", validators.validator_version,
+    ),
+    Rule(
+        "validator-missing", "error", "TunableOp ignores the file: a validator is missing",
+        f"{_TORCH}, CheckMandatoryKeys, CheckKeysMatching", validators.validator_missing,
+    ),
+    Rule(
+        "validator-twice", "error", "one validator stands there with two values",
+        f"{_TORCH}, ReadFile", validators.validator_twice,
+    ),
+    Rule(
+        "line-ends", "error", "\\r\\n, or a byte order mark, keeps a word from matching",
+        f"{_TORCH}, ReadFile; hipBLASLt UserDrivenTuningParser.cpp; json.load",
+        validators.line_ends,
+    ),
+    Rule(
+        "other-layout", "error", "TunableOp: a solution of another layout ends the program",
+        "PyTorch aten/src/ATen/cuda/tunable/TunableOp.h: ops_.find(result) is checked",
+        validators.other_layout,
+    ),
+    Rule(
+        "bare-index", "warning", "an index of hipBLASLt that a rebuild invalidates",
+        "hipBLASLt UserDrivenTuningParser.cpp, isBuildVersionCurrent", validators.bare_index,
+    ),
+    Rule(
+        "unreadable", "error", "a line that is no row of its table",
+        "pandas.read_csv, json.load", loaders.unreadable,
+    ),
+    Rule(
+        "unused-row", "warning", "a row that no call comes to",
+        f"{_AITER} aiter/fused_moe.py get_padded_M; hipBLASLt UserDrivenTuningParser.cpp",
+        loaders.unused_row,
+    ),
+    Rule(
+        "missing-column", "error", "a column that AITER looks up by is not there",
+        f"{_AITER} aiter/tuned_gemm.py get_GEMM_A16W16_config_", loaders.missing_column,
+    ),
+    Rule(
+        "mixed-words", "warning", "AITER: True and False mixed with others match nothing",
+        f"{_AITER} aiter/tuned_gemm.py, pandas.read_csv", loaders.mixed_words,
+    ),
+    Rule(
+        "duplicate", "error", "a key twice in a file",
+        f"{_AITER} aiter/jit/core.py update_config_files; {_TORCH} AddImpl",
+        duplicates.duplicate,
+    ),
+    Rule(
+        "tagged-duplicate", "warning", "AITER: rows that only the tag tells apart",
+        f"{_AITER} aiter/fused_moe.py get_cfg_2stages", duplicates.tagged_duplicate,
+    ),
+    Rule(
+        "merged-duplicate", "error", "AITER: a key in two files that are read as one",
+        f"{_AITER} aiter/jit/core.py update_config_files",
+        check_all=duplicates.merged_duplicate,
+    ),
+    Rule(
+        "short-ladder", "warning", "MoE: many tokens, or one, take the config of others",
+        f"{_VLLM}: nearest M, no default", ladders.short_ladder,
+    ),
+    Rule("wide-gap", "note", "MoE: steps of M far apart", _VLLM, ladders.wide_gap),
+    Rule(
+        "unreachable-step", "warning", "AITER Triton: a step whose name is never asked for",
+        f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py and the kernels' bounds",
+        ladders.unreachable_step,
+    ),
+    Rule(
+        "open-end", "error", "AITER Triton: neither any nor M_GEQ behind the largest step",
+        f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py", ladders.open_end,
+    ),
+    Rule(
+        "step-name", "error", "MoE: a name that is no number ends the server",
+        f"{_VLLM}: int(key)", ladders.step_name,
+    ),
+    Rule(
+        "incomplete-step", "error", "MoE: a block size is missing",
+        "vLLM fused_moe.py invoke_fused_moe_kernel", ladders.incomplete_step,
+    ),
+    Rule(
+        "file-name", "warning", "MoE: no loader asks for a file of this name",
+        "get_config_file_name of vLLM 0.33 and SGLang 0.5.23", ladders.file_name,
+    ),
+    Rule(
+        "no-time", "warning", "a time of 0, below it, or that is no number",
+        f"{_AITER} aiter/jit/core.py: the smallest us of a key is kept", times.no_time,
+    ),
+    Rule(
+        "above-peak", "error", "faster than the device can be",
+        "docs/measuring.md: what devices can do at best", times.above_peak,
+    ),
+    Rule(
+        "contradiction", "warning", "numbers of one row that cannot all be true",
+        f"{_AITER} aiter/utility/base_tuner.py calculate", times.contradiction,
+    ),
+    Rule(
+        "slower-than-larger", "warning", "much slower than the row of a larger M",
+        f"{_AITER} csrc/py_itfs_cu/gemm_common.cu: a larger M stands for a smaller one",
+        times.slower_than_larger,
+    ),
+    Rule(
+        "copied-time", "note", "the time of a smaller M to its last digit", "", times.copied,
+    ),
+    Rule(
+        "odd-one-out", "note", "a solution at one M alone, and a slow one", "",
+        times.odd_one_out,
+    ),
+)  # fmt: skip
+RULE_IDS = tuple(rule.id for rule in RULES)
+
+
+def lint(
+    tables: Iterable[Table],
+    given: Given,
+    only: Collection[str] = (),
+    without: Collection[str] = (),
+    *,
+    each: bool = False,
+) -> tuple[Finding, ...]:
+    """What `only` these rules find (all, if there are none), `without` those; by file, the worst
+    first, then by line. Rows that are alike are one finding, or `each` is one. Of a table that is
+    read alone nothing is kept but what was found."""
+    rules = [rule for rule in RULES if rule.id not in without and (not only or rule.id in only)]
+    found: list[Finding] = []
+    together: list[Sheet] = []
+    place: dict[str, int] = {}
+    for table in tables:
+        place[table.path] = len(place)
+        sheet = Sheet(table)
+        for rule in rules:
+            if rule.check is not None:
+                hits = ((sheet, hit) for hit in rule.check(sheet, given))
+                found += gathered(rule, hits, each)
+        if table.tuner == "aiter":
+            together.append(sheet)
+        elif table.tuner in BY_NAME:  # all of a file is for one device
+            together.append(Sheet(replace(table, data=b"", entries=table.entries[:1])))
+        elif given.device is not None:
+            found += _among(rules, [sheet], given, each)
+    found += _among(rules, together, given, each)
+    return tuple(
+        sorted(found, key=lambda one: (place[one.path], LEVELS.index(one.level), one.line or 0))
+    )
+
+
+def _among(
+    rules: Sequence[Rule], sheets: Sequence[Sheet], given: Given, each: bool
+) -> Iterator[Finding]:
+    for rule in rules:
+        if rule.check_all is not None:
+            yield from gathered(rule, rule.check_all(sheets, given), each)

@@ -1,0 +1,210 @@
+"""What to tune, in the words of the tuner that does it: its untuned list, or the commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from backend.tables.moe import BLOCKS
+from rocm_tui.ingest.asked import aiter, hipblaslt, moe, tunableop
+from rocm_tui.tables.coverage import Covered
+
+
+@dataclass(frozen=True, slots=True)
+class Untuned:
+    """A file to be written: what is asked for most stands first. `rows` products are in it, `run`
+    is what tunes them, `{file}` in it being the file; `left_out` says how many are not, and why."""
+
+    name: str
+    tuner: str
+    text: str
+    rows: int
+    run: str
+    left_out: tuple[tuple[str, int], ...] = ()
+
+
+_AITER = {
+    "gemm_a16w16": ("bf16_untuned_gemm", "gemm_a16w16/gemm_a16w16_tune.py"),
+    "gemm_a8w8": ("a8w8_untuned_gemm", "ck_gemm_a8w8/gemm_a8w8_tune.py"),
+    "gemm_a8w8_bpreshuffle": (
+        "a8w8_bpreshuffle_untuned_gemm",
+        "ck_gemm_a8w8_bpreshuffle/gemm_a8w8_bpreshuffle_tune.py",
+    ),
+    "gemm_a8w8_blockscale": (
+        "a8w8_blockscale_untuned_gemm",
+        "ck_gemm_a8w8_blockscale/gemm_a8w8_blockscale_tune.py",
+    ),
+    "gemm_a8w8_blockscale_bpreshuffle": (
+        "a8w8_blockscale_bpreshuffle_untuned_gemm",
+        "ck_gemm_a8w8_blockscale/gemm_a8w8_blockscale_tune.py --preshuffle",
+    ),
+    "gemm_a4w4_blockscale": (
+        "a4w4_blockscale_untuned_gemm",
+        "ck_gemm_a4w4_blockscale/gemm_a4w4_blockscale_tune.py",
+    ),
+    "batched_gemm_a8w8": (
+        "a8w8_untuned_batched_gemm",
+        "ck_batched_gemm_a8w8/batched_gemm_a8w8_tune.py",
+    ),
+    "batched_gemm_bf16": (
+        "bf16_untuned_batched_gemm",
+        "ck_batched_gemm_bf16/batched_gemm_bf16_tune.py",
+    ),
+    aiter.FUSED: ("untuned_fmoe", "ck_gemm_moe_2stages_codegen/gemm_moe_tune.py"),
+}
+"""By op: the name of AITER's list, and what tunes it, below `csrc` of its checkout."""
+TUNABLEOP_RUN = (
+    "PYTORCH_TUNABLEOP_ENABLED=1 python3 -c 'import sys, torch.cuda.tunable as t; "
+    "t.tuning_enable(); t.tune_gemm_in_file(sys.argv[1])' {file}"
+)
+"""What tunes a list of TunableOp's where there is a GPU."""
+_WORD = re.compile(r"[\w.:+-]{1,80}", re.ASCII)
+_NO_TYPES = "the log does not tell their types"
+_NO_STEPS = "without leading dimensions, which PyTorch's reader needs"
+_ALIKE = "a bias on matrices of equal layout, which PyTorch's reader refuses"
+_ODD = "with a word that no list can hold"
+
+
+class _Unfit(Exception):
+    """The list cannot hold this row; the text says why."""
+
+
+def untuned_lists(rows: Iterable[Covered]) -> list[Untuned]:
+    """One list a tuner and a table of it, for those `rows` that lack an entry."""
+    groups: dict[tuple[str, str, object], list[Covered]] = {}
+    for row in rows:
+        if row.lacking and row.ask.tuner in _MAKERS:
+            groups.setdefault((row.ask.tuner, _group(row), _names(row)), []).append(row)
+    made = [_MAKERS[tuner](name, group) for (tuner, name, _), group in groups.items()]
+    return _renamed(sorted(made, key=lambda one: -one.rows))
+
+
+def _group(row: Covered) -> str:
+    if row.ask.tuner == aiter.TUNER:
+        return row.ask.op
+    if row.ask.tuner == moe.TUNER:
+        return "sglang" if "sglang" in row.tally.table.lower() else "vllm"
+    return ""
+
+
+def _names(row: Covered) -> object:
+    """A list has one header; older lines of one table tell less."""
+    return tuple(name for name, _ in row.ask.key) if row.ask.tuner == aiter.TUNER else ()
+
+
+def _renamed(lists: Sequence[Untuned]) -> list[Untuned]:
+    """Each name once."""
+    seen: dict[str, int] = {}
+    out = []
+    for one in lists:
+        seen[one.name] = seen.get(one.name, 0) + 1
+        stem, dot, suffix = one.name.rpartition(".")
+        name = one.name if seen[one.name] == 1 else f"{stem}-{seen[one.name]}{dot}{suffix}"
+        out.append(Untuned(name, one.tuner, one.text, one.rows, one.run, one.left_out))
+    return out
+
+
+def _made(
+    name: str,
+    tuner: str,
+    rows: Sequence[Covered],
+    line: Callable[[Covered], str],
+    run: str,
+    head: Sequence[str] = (),
+) -> Untuned:
+    lines: dict[str, None] = {}
+    left_out: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: -row.tally.times):
+        try:
+            lines[line(row)] = None
+        except _Unfit as error:
+            left_out[str(error)] = left_out.get(str(error), 0) + 1
+    text = "".join(f"{one}\n" for one in (*head, *lines)) if lines else ""
+    return Untuned(name, tuner, text, len(lines), run, tuple(left_out.items()))
+
+
+def _aiter(op: str, rows: Sequence[Covered]) -> Untuned:
+    columns = [name for name, _ in rows[0].ask.key]
+    name, tool = _AITER.get(op, (f"untuned_{op}", ""))
+    output = "tuned".join(name.rsplit("untuned", 1))
+    run = f"python3 csrc/{tool} -i {{file}} -o {output}.csv" if tool else ""
+
+    def line(row: Covered) -> str:
+        if op == "gemm_bf16":  # older lines
+            raise _Unfit(_NO_TYPES)
+        return ",".join(_cell(name, value, op) for name, value in row.ask.key)
+
+    return _made(f"{name}.csv", aiter.TUNER, rows, line, run, [",".join(columns)])
+
+
+def _cell(name: str, value: str, op: str) -> str:
+    if not _WORD.fullmatch(value):
+        raise _Unfit(_ODD)
+    if op != aiter.FUSED:
+        return value
+    # As AITER writes its own list: flags are numbers, and a weight of uint32 is one of int4.
+    if name == "q_dtype_w" and value == "torch.uint32":
+        return "torch.int4"
+    return aiter.plain_value(value)
+
+
+def _tunableop(_: str, rows: Sequence[Covered]) -> Untuned:
+    def line(row: Covered) -> str:
+        params = row.ask.key[0][1]
+        if "_ld_" not in params:
+            raise _Unfit(_NO_STEPS)
+        if row.ask.op.startswith("GemmAndBias") and row.ask.op.endswith(("_NN", "_TT")):
+            raise _Unfit(_ALIKE)
+        return f"{row.ask.op},{params}"
+
+    return _made("tunableop_untuned0.csv", tunableop.TUNER, rows, line, TUNABLEOP_RUN)
+
+
+def _hipblaslt(_: str, rows: Sequence[Covered]) -> Untuned:
+    def line(row: Covered) -> str:
+        if not row.tally.call:
+            raise _Unfit("without the call that asked")
+        return row.tally.call
+
+    run = "HIPBLASLT_TUNING_FILE=hipblaslt_tuning.txt sh {file}"
+    return _made("hipblaslt_bench.sh", hipblaslt.TUNER, rows, line, run)
+
+
+def _moe(library: str, rows: Sequence[Covered]) -> Untuned:
+    """Its benchmark knows the sizes from the model, which no log names."""
+    run = "MODEL=... TP=... sh {file}"
+    return _made(f"moe_{library}.sh", moe.TUNER, rows, lambda row: _benchmark(library, row), run)
+
+
+def _benchmark(library: str, row: Covered) -> str:
+    told = dict(row.ask.key)
+    dtype = told.get("dtype", "auto")
+    if not _WORD.fullmatch(dtype):
+        raise _Unfit(_ODD)
+    if row.ask.op == BLOCKS:
+        at = "benchmarks/kernels" if library == "vllm" else "benchmark/kernels/quantization"
+        name = "benchmark_w8a8_block_fp8" if library == "vllm" else "tuning_block_wise_kernel"
+        return f'python3 {at}/{name}.py --tp-size "$TP"  # {_comment(row)}'
+    at = (
+        "benchmarks/kernels/benchmark_moe.py"
+        if library == "vllm"
+        else "benchmark/kernels/fused_moe_triton/tuning_fused_moe_triton.py"
+    )
+    return (
+        f'python3 {at} --model "$MODEL" --tp-size "$TP" --dtype {dtype} --tune  # {_comment(row)}'
+    )
+
+
+def _comment(row: Covered) -> str:
+    told = (*row.ask.key, ("device_name", row.ask.device.name))
+    text = ",".join(f"{name}={value}" for name, value in told)
+    return "".join(char if char.isprintable() and char.isascii() else "?" for char in text)[:200]
+
+
+_MAKERS: dict[str, Callable[[str, Sequence[Covered]], Untuned]] = {
+    aiter.TUNER: _aiter,
+    tunableop.TUNER: _tunableop,
+    hipblaslt.TUNER: _hipblaslt,
+    moe.TUNER: _moe,
+}

@@ -1,0 +1,322 @@
+"""Mega-caches: read without unpickling, judged against the pins, noticed when they are loaded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.errors import MegaCacheInvalid
+from backend.model.problem import TuningKey
+from backend.pins.store import PinStore
+from backend.sharing.mega_cache import MAX_ARTIFACTS, read_mega_cache
+from rocm_tui.cli.entry import main
+from tests.support.places import ROOT
+from tests.support.terminal_lab import WATCH, Terminal
+
+pytestmark = pytest.mark.torch
+
+CHILD = ROOT / "tests" / "support" / "mega_cache_child.py"
+NOTICED = 2.0
+"""Seconds within which `watch` moves aside what a mega-cache brought."""
+
+
+def child(cache: Path, *words: object) -> dict[str, Any]:
+    from tests.support.torch_models import child_env
+    from tests.support.warm_python import warm_python
+
+    done = subprocess.run(
+        [*warm_python(), str(CHILD), *map(str, words)],
+        env=child_env(cache),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+class Saved(NamedTuple):
+    """A cache dir and the mega-caches of it: saved once, and saved twice by one process."""
+
+    cache: Path
+    once: Path
+    twice: Path
+    told: dict[str, Any]
+    told_twice: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    folder = tmp_path_factory.mktemp("mega")
+    cache, once, twice = folder / "cache", folder / "mega.bin", folder / "twice.bin"
+    told = child(cache, "save", once)
+    return Saved(cache, once, twice, told, child(cache, "save", twice, "again"))
+
+
+@pytest.fixture
+def layout(saved: Saved, tmp_path: Path) -> Layout:
+    shutil.copytree(saved.cache, tmp_path / "cache")
+    return Layout(tmp_path / "cache")
+
+
+def pin_the_other(layout: Layout) -> TuningKey:
+    """Pin what lost the one tuning of `layout`."""
+    (file,) = read_caches(layout)[0]
+    ((key, times),) = file.entries.items()
+    PinStore(layout).pin(None, key, max(times, key=times.__getitem__))
+    return key
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    code = main(["doctor", *map(str, words)])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("which", ["once", "twice"])
+def test_what_pytorch_reads_is_what_is_listed(saved: Saved, which: str) -> None:
+    path, told = (saved.once, saved.told) if which == "once" else (saved.twice, saved.told_twice)
+    mega = read_mega_cache(path)
+    loaded = [a for a in mega.artifacts if a.loaded]
+    listed = [[a.type, a.key, a.size] for a in loaded]
+    assert sorted(listed) == sorted(entry[:3] for entry in told["artifacts"])
+    assert {a.type for a in loaded} >= {"inductor", "aot_autograd", "autotune"}
+    # PyTorch makes a dictionary of the sections, so of two with one type it loads the last.
+    passed_over = {a.type for a in mega.artifacts if not a.loaded}
+    assert passed_over == (set() if which == "once" else {"inductor", "aot_autograd"})
+    digests = [hashlib.sha256(data).hexdigest() for _, data in mega.contents(loaded)]
+    assert sorted(digests) == sorted(entry[3] for entry in told["artifacts"])
+
+
+def test_doctor_says_which_pins_it_hides(
+    saved: Saved, layout: Layout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--cache-dir", layout.root]
+    code, text = doctor(capsys, saved.once, *place)
+    assert code == 0 and "compiled graph" in text and "pin " not in text
+    pin_the_other(layout)
+    (pin,) = PinStore(layout).pins()
+    code, text = doctor(capsys, saved.once, *place)
+    assert code == 1 and f"{pin.id} (" in text and "is hidden by 1 graph" in text
+    code, text = doctor(capsys, "--json", saved.once, *place)
+    (told,) = json.loads(text)["bundles"]
+    assert [hiding["pin"] for hiding in told["hides"]] == [pin.id]
+    graphs = [a["key"] for a in told["artifacts"] if a["type"] == "inductor"]
+    assert told["hides"][0]["key"] in graphs and told["hides"][0]["verdict"] == "other"
+
+    again = tmp_path / "pinned.bin"
+    assert child(layout.root, "save", again)["kernel"] != saved.told["kernel"]
+    code, text = doctor(capsys, again, *place)
+    assert code == 0 and "hidden" not in text
+
+
+def test_doctor_says_what_becomes_of_configurations(
+    saved: Saved, layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--cache-dir", layout.root]
+    assert "1 new, 0 as here, 0 would replace others" in doctor(capsys, saved.once, *place)[1]
+    assert child(layout.root, "load", saved.once)["loaded"]["autotune"] == 1
+    path = layout.root / "ab" / "cdefgh.best_config"
+    assert "0 new, 1 as here, 0 would replace others" in doctor(capsys, saved.once, *place)[1]
+    path.write_text("{}")
+    assert "0 new, 0 as here, 1 would replace another" in doctor(capsys, saved.once, *place)[1]
+
+
+# Files that are none
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def text(value: str) -> bytes:
+    data = base64.b64encode(value.encode())
+    return number(len(data)) + data
+
+
+def with_checksum(body: bytes) -> bytes:
+    return zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def section(kind: str, *entries: tuple[str, bytes]) -> bytes:
+    parts = [text(kind), number(len(entries))]
+    parts += [text(key) + number(len(data)) + data for key, data in entries]
+    return b"".join(parts)
+
+
+ODD = {
+    "empty": (b"", "too short"),
+    "garbage": (b"\x80\x04" * 500, "does not begin"),
+    "version": (with_checksum(number(2)), "does not begin"),
+    "checksum": (b"\0\0\0\0" + number(1) + section("inductor", ("fab", b"x")), "checksum"),
+    "cut": (with_checksum(number(1) + section("inductor", ("fab", b"xyz"))[:-2]), "ends in"),
+    "count": (with_checksum(number(1) + text("inductor") + number(1 << 62)), "more entries"),
+    "length": (with_checksum(number(1) + number((1 << 64) - 1)), "ends in"),
+    "no text": (with_checksum(number(1) + number(4) + b"\xff\xff\xff\xff"), "no text"),
+    "long name": (with_checksum(number(1) + section("x" * 500)), "too long"),
+    "sections": (with_checksum(number(1) + section("a") * 1001), "more entries"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_one_line_for_what_is_no_mega_cache(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, why = ODD[name]
+    path = tmp_path / "odd.bin"
+    path.write_bytes(data)
+    with pytest.raises(MegaCacheInvalid, match=why) as caught:
+        read_mega_cache(path)
+    assert "\n" not in str(caught.value)
+    code, out = doctor(capsys, path, "--cache-dir", tmp_path)
+    assert code == 1 and str(caught.value) in out and len(out.splitlines()) == 2
+
+
+def test_files_of_other_kinds(tmp_path: Path) -> None:
+    fifo, sparse = tmp_path / "fifo", tmp_path / "sparse"
+    os.mkfifo(fifo)
+    with sparse.open("wb") as file:
+        file.truncate(100 << 30)
+    for path, why in (
+        (fifo, "regular file"),
+        (sparse, "bigger than 8 GiB"),
+        (tmp_path, "regular file"),
+        (Path("/dev/zero"), "regular file"),
+        (tmp_path / "nothing", "No such file"),
+    ):
+        begin = time.monotonic()
+        with pytest.raises(MegaCacheInvalid, match=why):
+            read_mega_cache(path)
+        assert time.monotonic() - begin < 1
+    with sparse.open("r+b") as file:  # small enough, and nothing but zeros
+        file.truncate(7 << 30)
+    begin = time.monotonic()
+    with pytest.raises(MegaCacheInvalid, match="does not begin"):
+        read_mega_cache(sparse)
+    assert time.monotonic() - begin < 1
+    assert MAX_ARTIFACTS < 1_000_000
+
+
+def test_mutations_of_a_real_one(saved: Saved, tmp_path: Path) -> None:
+    """With a right checksum: read or refused, never anything else."""
+    body = saved.twice.read_bytes()[4:]
+    draw = random.Random(0)
+    path = tmp_path / "mutated.bin"
+    places = [*range(200), *(draw.randrange(len(body)) for _ in range(100))]
+    for at in places:
+        changed = bytearray(body)
+        changed[at] = draw.randrange(256)
+        cut = changed[: draw.randrange(len(body))] if draw.random() < 0.3 else changed
+        path.write_bytes(with_checksum(bytes(cut)))
+        try:
+            mega = read_mega_cache(path)
+        except MegaCacheInvalid:
+            continue
+        assert all(len(data) == a.size for a, data in mega.contents(mega.artifacts))
+
+
+def test_hostile_names_do_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "evil.bin"
+    evil = "\x1b]52;c;ZXZpbA==\x07"
+    entries = [
+        section(f"new{evil}", (evil, b"")),
+        section("autotune", ("../../../etc/x.best_config", b"{}"), ("/etc/passwd", b"{}")),
+        section("inductor", ("../up", b"")),
+    ]
+    path.write_bytes(with_checksum(number(1) + b"".join(entries)))
+    code, out = doctor(capsys, path, "--cache-dir", tmp_path)
+    assert code == 1 and "\x1b" not in out and "\x07" not in out
+    assert "3 names that PyTorch never gives" in out and "do not load it" in out
+    assert "unknown type" in out
+
+
+# Loaded after the pin
+
+
+def test_watch_notices_a_loaded_mega_cache(saved: Saved, layout: Layout) -> None:
+    """The control: without us the loaded graph hides the pin, in PyTorch and in `pins`."""
+    from rocm_tui.session.inbox import Inbox
+    from rocm_tui.session.reconciler import Reconciler
+
+    key = pin_the_other(layout)
+    store = PinStore(layout)
+    (status,) = store.status()
+    assert status.state == "active"
+    child(layout.root, "load", saved.once)
+    (status,) = store.status()
+    assert (status.state, status.detail) == ("drifted", "1 compiled graph made with another choice")
+    assert child(layout.root, "run")["kernel"] == saved.told["kernel"]
+    (status,) = store.reconcile()
+    assert status.state == "active" and status.pin.drifts == 1
+    assert "compiled graphs with another choice had appeared" in status.detail
+    assert [entry.what for entry in store.history()] == ["pin", "drift"]
+
+    inbox = Inbox(lambda: None)
+    reconciler = Reconciler(layout, inbox)
+    reconciler.start()
+    try:
+        wait_until(lambda: inbox.take(1)[0].pins, "the first look")
+        for drifts in (2, 3):
+            time.sleep(2.5)  # the folders have settled: nothing is read again but what changed
+            at = child(layout.root, "load", saved.once)["at"]
+            wait_until(lambda d=drifts: store.pins()[0].drifts == d, "a drift")
+            assert time.time() - at < NOTICED
+            assert [s.state for s in store.status()] == ["active"]
+    finally:
+        reconciler.stop()
+    batch = inbox.take(1)[0]
+    assert [s.pin.drifts for s in batch.drifted] == [2, 3]
+    assert child(layout.root, "run")["kernel"] != saved.told["kernel"]
+    store.unpin(key)
+    assert child(layout.root, "run")["kernel"] == saved.told["kernel"]
+
+
+@pytest.mark.parametrize("program", ["rsync -a", "cp -a"])
+def test_a_copied_graph_with_its_old_times(
+    program: str, saved: Saved, layout: Layout, tmp_path: Path
+) -> None:
+    """Copying programs set the times of files and folders back to those of the source."""
+    if shutil.which(program.split()[0]) is None:
+        pytest.skip(f"no {program.split()[0]} here")
+    store = PinStore(layout)
+    pin_the_other(layout)
+    assert [s.state for s in store.reconcile()] == ["active"]
+    for drifts in (1, 2):
+        subprocess.run([*program.split(), f"{saved.cache}/fxgraph", layout.root], check=True)
+        (status,) = store.reconcile()
+        assert status.state == "active" and status.pin.drifts == drifts
+        assert [s.detail for s in store.reconcile()] == [""]
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux here; install tmux")
+@pytest.mark.terminal
+def test_watch_says_so_on_the_screen(saved: Saved, layout: Layout) -> None:
+    pin_the_other(layout)
+    with Terminal([*WATCH, "--cache-dir", str(layout.root)], (120, 30)) as terminal:
+        terminal.wait_for("●")
+        at = child(layout.root, "load", saved.once)["at"]
+        terminal.wait_for("had drifted")
+        assert time.time() - at < NOTICED + 1  # the screen itself is asked twenty times a second
+        terminal.press("P")
+        terminal.wait_for("1 drift seen")
+        terminal.wait_for("active")
+
+
+def wait_until(true: Any, what: str, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not in {seconds} s: {what}"
+        time.sleep(0.01)

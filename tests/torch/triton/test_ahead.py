@@ -1,0 +1,73 @@
+"""A real compile for gfx942 on a CPU: by the agent of a local fleet, and what a second worker then
+finds. Without an AMD GPU it is not seen here that its worker finds it too."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.inductor.compilers import HIP, compilers_for
+from backend.toolchain import targets
+from backend.wire.jobs import CompileJob, CompileResult, Gpu, TuneJob
+from rocm_tui.fleet.places import sharing_code
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.warm import Workers
+from tests.support.triton_lab import triton_python
+
+pytestmark = pytest.mark.torch
+
+SHAPES = ((2, 48, 64), (2, 64, 32))
+JOB = TuneJob("bmm", shapes=SHAPES, dtypes=("torch.float16",), device="cuda", templates=True)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCM_TUI_TEMPLATE_BUDGET", "2")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+
+
+def compiled(root: Path, gpu: Gpu, python: str) -> CompileResult:
+    """By a worker of its own, in a cache dir of its own, with the compiled kernels of `root`."""
+    workers = Workers(root / "rocm_tui" / "other", most=0)
+    env = sharing_code(os.environ, root)
+    limits = Limits.of_this_machine()
+    return workers.run(CompileJob(JOB, gpu), print, python=python, env=env, limits=limits)
+
+
+def test_what_an_agent_compiled_another_worker_finds(tmp_path: Path) -> None:
+    python = triton_python()
+    words = ["tune", "bmm", "2x48x64", "2x64x32", "--dtype", "f16", "--templates", "--json"]
+    words += ["--fleet", "local:cpu", "--compile-only", "gfx942", "--python", python]
+    done = subprocess.run(
+        [sys.executable, "-m", "rocm_tui", *words, "--cache-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["compiled"], told["found"], told["not_compiled"]) == (2, 0, {})
+    assert "compiles ahead, but for HIP: nothing here compiles it for gfx942" in done.stderr
+    assert len(list((tmp_path / "triton" / "0").glob("*/*.hsaco"))) >= 2
+    again = compiled(tmp_path, Gpu("gfx942:sramecc+:xnack-", 304), python)
+    assert (again.compiled, again.found, again.failed) == (0, 2, {})
+
+
+def test_hip_is_compiled_by_the_very_compiler_of_the_gpus_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "_loads", False)  # a compiler without ROCm makes code objects
+    there = compilers_for("gfx942")
+    if HIP not in there:
+        pytest.skip("no compiler for gfx942")
+    first = compiled(tmp_path, Gpu("gfx942", 304, {HIP: there[HIP]}), sys.executable)
+    choices = first.compiled + first.found  # two of them may have one source
+    assert first.compiled >= 2 and not first.failed, first
+    second = compiled(tmp_path, Gpu("gfx942", 304, {HIP: there[HIP]}), sys.executable)
+    assert (second.compiled, second.found) == (0, choices)
+    other = compiled(tmp_path, Gpu("gfx942", 304, {HIP: "another"}), sys.executable)
+    assert not other.ok and "what compiles it on the GPU's host is another HIP" in other.reason

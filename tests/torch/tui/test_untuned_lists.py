@@ -1,0 +1,69 @@
+"""`t` on an entry of TunableOp's untuned list: its whole list for PyTorch's own tuner, the command
+before it runs. What lies below `torch.cuda.tunable` is tests/support/tunableop_worker.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from rocm_tui.tui import untuned_lists
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from tests.support.places import ROOT
+from tests.support.screen_lab import all_text, panes_of, running, until
+
+pytestmark = pytest.mark.torch
+
+ROWS = [f"GemmTunableOp_Half_NN,nn_{m}_8_32_ld_{m}_32_{m}" for m in (11, 14)]
+
+
+def untuned(tmp_path: Path) -> Path:
+    path = tmp_path / "tunableop_untuned0.csv"
+    path.write_text("\n".join(ROWS) + "\n")
+    return path
+
+
+async def test_the_list_is_tuned_into_the_table_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: True)
+    python, worker = tmp_path / "python", ROOT / "tests" / "support" / "tunableop_worker.py"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{worker}" "$@"\n')
+    python.chmod(0o755)
+    path, results = untuned(tmp_path), tmp_path / "tunableop_results0.csv"
+    app = RocmTui([str(path)], Layout(tmp_path / "cache"), python=str(python))
+    async with app.run_test(size=(140, 40)) as pilot:
+        try:
+            await panes_of(app, pilot, 2)
+            await pilot.press("t")
+            await until(pilot, lambda: isinstance(app.screen, TuneScreen))
+            offered = "TunableOp instead: the whole list, into tunableop_results0.csv"
+            await until(pilot, lambda: offered in all_text(app))
+            app.screen.query_one("#tunableop", Tick).action_turn()
+            command = f"rocm-tui tune {path} --tunableop -o {results} --python {python}"
+            shown = app.screen.query_one("#command")
+            await until(pilot, lambda: command in str(shown.render()))  # type: ignore[attr-defined]
+            await pilot.press("enter")
+            await until(pilot, lambda: app.jobs.jobs() and app.jobs.jobs()[0].over)
+            (job,) = app.jobs.jobs()
+            assert job.outcome == f"2 rows put into {results}", job
+            assert job.command.startswith(command)
+            lines = results.read_text().splitlines()
+            assert lines[-2:] == [f"{row},Gemm_Hipblaslt_1,0.5" for row in ROWS]
+        finally:
+            app.stop_feed()
+
+
+async def test_without_a_gpu_it_is_dim_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: False)
+    async with running(tmp_path / "cache", untuned(tmp_path)) as (app, pilot):
+        await panes_of(app, pilot, 2)
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, TuneScreen))
+        assert app.screen.query_one("#tunableop", Tick).disabled
+        await until(pilot, lambda: "TunableOp instead: no GPU is seen here" in all_text(app))

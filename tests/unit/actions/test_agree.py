@@ -1,0 +1,261 @@
+"""Who took what, as files tell it: sessions of ranks, caches with pins, exports, logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
+from backend.errors import PinRefused, ShareInvalid
+from backend.model.choice import Choice
+from backend.model.events import (
+    ChoiceSelected,
+    ChoiceTimed,
+    GraphCompiled,
+    SessionEnded,
+    TuningStarted,
+)
+from backend.model.graph import Graph, TuningUse
+from backend.model.session import Session
+from backend.model.tuning import Selection
+from backend.pins.store import PinStore
+from backend.pins.undo import next_undo, undo
+from backend.sharing.share import Machine, Share, SharedPin, share_text
+from rocm_tui.actions.agree import who_took_what
+from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.settle import pin_all, plan_pins
+from rocm_tui.cli.entry import main
+from rocm_tui.errors import NoSuchSource, NotPinnable
+from rocm_tui.render import agree as agree_text
+from rocm_tui.report.agreement import Agreement, agreement
+from rocm_tui.report.proposals import propose
+from tests.support.pin_lab import KEY, TIMES
+
+PINNED, FAST = "Cpp-c2", "mm-c1"
+NOW = 1.79e9
+SYSTEM = "ab" * 32
+TIMED = {FAST: 1.5, PINNED: 2.25}
+
+
+def cache_file(layout: Layout) -> Path:
+    return layout.autotune / SYSTEM
+
+
+def make_layout(root: Path, cache: object = None) -> Layout:
+    """A cache dir with one cache file."""
+    layout = Layout(root)
+    layout.autotune.mkdir(parents=True)
+    told = cache or {KEY.op: {KEY.inputs: {KEY.precision: TIMES}}}
+    cache_file(layout).write_text(json.dumps({"system": {}, "cache": told}, indent=4))
+    return layout
+
+
+def ran(
+    root: Path,
+    number: int | None,
+    took: str,
+    *,
+    timed: Mapping[str, float] | None = None,
+    by: Selection | None = "timing",
+    started: float = NOW,
+    argv: tuple[str, ...] = ("train.py",),
+    host: str = "box",
+    system: str = SYSTEM,
+) -> str:
+    """The log of a rank that took a choice of the cache that `make_layout` makes; `by` nothing: it
+    found a compiled graph that calls it."""
+    at = 0 if number is None else number
+    session = Session(
+        f"{host}-{int(started)}-{at}", host=host, pid=100 + at, rank=number, argv=argv,
+        torch="2.13", started=started, system_hash=system,
+    )  # fmt: skip
+    writer = EventWriter(Layout(root), session)
+    choices = tuple(Choice(name.partition("-")[0], name) for name in (FAST, PINNED))
+    start = (KEY.op, KEY.inputs, KEY.precision, ((4, 8),), ((8, 1),), ("torch.float32",), "cpu")
+    if by is None:
+        use = TuningUse(KEY.op, KEY.inputs, KEY.precision, 1, took)
+        writer.write(GraphCompiled(1, started + 2, Graph("1dabc8d", tunings=(use,))))
+        writer.close()
+        return session.id
+    writer.write(TuningStarted(1, started + 1, *start, choices))
+    for name, ms in (timed or {}).items():
+        writer.write(ChoiceTimed(1, name, ms))
+    writer.write(ChoiceSelected(1, started + 2, took, by, 0.1, 0.1))
+    writer.write(SessionEnded(started + 3))
+    writer.close()
+    return session.id
+
+
+def swapped(by_inputs: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, object]:
+    """Each entry with its times the other way round."""
+    return {
+        inputs: {
+            precision: dict(zip(told, reversed(list(told.values())), strict=True))
+            for precision, told in by_precision.items()
+        }
+        for inputs, by_precision in by_inputs.items()
+    }
+
+
+def asked(layout: Layout, *texts: object, run: str = "") -> Agreement:
+    told = who_took_what(layout, [str(text) for text in texts], run)
+    return agreement(told.choosers, told.taken)
+
+
+def test_what_each_rank_selected_counts_and_not_what_the_cache_says(tmp_path: Path) -> None:
+    """One took what another had timed: both logs are views of one tuning, and differ all the
+    same."""
+    layout = make_layout(tmp_path / "c")
+    ran(layout.root, 0, FAST, timed=TIMED)
+    ran(layout.root, 1, PINNED, by="pin")
+    found = asked(layout)
+    assert [[t.by.rank for t in g.taken] for g in found.differing[0].groups] == [[0], [1]]
+    ran(layout.root, 2, FAST, by="cache")
+    assert [len(group.taken) for group in asked(layout).differing[0].groups] == [2, 1]
+
+
+def test_a_warm_graph_tells_what_it_calls(tmp_path: Path) -> None:
+    """Its process asks nobody, and its run is the latest one all the same."""
+    layout = make_layout(tmp_path / "c")
+    for number in range(2):
+        ran(layout.root, number, FAST if number else PINNED, timed=TIMED)
+        ran(layout.root, number, FAST, by=None, started=NOW + 500)
+    assert asked(layout).agree and asked(layout).compared == 1
+    ran(layout.root, 2, PINNED, by=None, started=NOW + 500)
+    (one,) = asked(layout).differing
+    assert [[t.by.rank for t in g.taken] for g in one.groups] == [[0, 1], [2]]
+    assert one.unoffered == ()
+    said = agree_text.text(asked(layout))
+    assert "ranks 0-2: by a compiled graph out of the cache, with which they ask nobody" in said
+    ran(layout.root, 0, FAST, by=None, started=NOW + 900)
+    assert asked(layout).compared == 0  # that rank's run is the latest one, and it is alone
+
+
+def test_graphs_are_enough_where_the_cache_is_gone(tmp_path: Path) -> None:
+    for number in range(2):
+        ran(tmp_path, number, PINNED if number else FAST, by=None)
+    (one,) = asked(Layout(tmp_path)).differing
+    assert one.row.id == KEY.id and one.standing is None
+    ran(tmp_path, 1, FAST, by=None, started=NOW + 500)
+    ran(tmp_path, 0, FAST, by=None, started=NOW + 500)
+    assert asked(Layout(tmp_path)).agree
+
+
+def test_the_latest_run_is_compared_and_workers_are_none(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path / "c")
+    for number, took in enumerate((FAST, PINNED)):
+        ran(layout.root, number, took, started=NOW)
+        ran(layout.root, number, FAST, started=NOW + 1000)
+    ran(layout.root, None, PINNED, started=NOW + 2000, argv=("python", "rocm_tui_worker.py", "x"))
+    assert asked(layout).agree
+    old = asked(layout, run=f"box-{int(NOW)}-0")
+    assert len(old.choosers) == 2 and not old.agree
+    both = asked(layout, f"box-{int(NOW)}-1", f"box-{int(NOW + 1000)}-0")
+    assert len(both.differing) == 1
+
+
+def test_a_cache_tells_by_inductors_rule_pins_included(tmp_path: Path) -> None:
+    """Also where the file was copied without the pins: a raised number is no winner."""
+    a, b = make_layout(tmp_path / "a"), make_layout(tmp_path / "b")
+    assert asked(a, a.root, b.root).agree
+    PinStore(b).pin(None, KEY, PINNED)
+    copied = tmp_path / "copied.json"
+    copied.write_bytes(cache_file(b).read_bytes())
+    for other in (b.root, cache_file(b), copied):
+        found = asked(a, a.root, other)
+        taken = {t.by.name: t.choice.hash for t in found.differing[0].taken}
+        assert taken == {"a": FAST, found.differing[0].groups[1].taken[0].by.name: PINNED}
+
+
+def test_an_export_is_what_its_host_takes(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path / "a")
+    told = {KEY.precision: {FAST: 1.5, PINNED: 2.25}}
+    gpu = Machine(arch="gfx942", system_hash=SYSTEM, host="node")
+    pin = SharedPin(KEY.op, KEY.inputs, KEY.precision, PINNED, PINNED, gpu, timings=told)
+    file = tmp_path / "pins.json"
+    file.write_text(share_text(Share((pin,))))
+    found = asked(layout, file, layout.root)
+    assert [t.by.name for t in found.differing[0].taken] == ["a", "pins.json"]
+    file.write_text(share_text(Share((replace(pin, hash=FAST),))))
+    assert asked(layout, file, layout.root).agree
+    file.write_text(file.read_text()[:-9])
+    with pytest.raises(ShareInvalid, match=r"pins\.json"):
+        asked(layout, file, layout.root)
+
+
+def test_all_or_nothing_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = {KEY.inputs: {"highest": {FAST: 1.5, PINNED: 2.25}}}
+    layout = make_layout(tmp_path / "a", {"mm": other, "bmm": other})
+    b = make_layout(tmp_path / "b", {"mm": swapped(other), "bmm": swapped(other)})
+    before = cache_file(layout).read_bytes()
+    told = who_took_what(layout, [str(layout.root), str(b.root)])
+    found = agreement(told.choosers, told.taken)
+    model = told.home or load_model(layout)
+    steps = plan_pins(map(propose, found.differing), model, layout)
+    assert len(steps) == 2 and cache_file(layout).read_bytes() == before
+
+    def full(self: PinStore, *words: object, **more: object) -> object:
+        if PinStore(layout).pins():
+            raise PinRefused("the disk is full")
+        return pin(self, *words, **more)  # type: ignore[arg-type]
+
+    pin = PinStore.pin
+    with monkeypatch.context() as patch:
+        patch.setattr(PinStore, "pin", full)
+        with pytest.raises(NotPinnable, match="the disk is full; nothing was pinned"):
+            pin_all(steps, ["", ""], layout)
+    assert PinStore(layout).pins() == () and cache_file(layout).read_bytes() == before
+    pinned = pin_all(steps, ["agreed", "agreed"], layout)
+    assert [one.state for one in pinned] == ["active", "active"]
+    assert [entry.note for entry in PinStore(layout).history()[-2:]] == ["agreed", "agreed"]
+    last = next_undo(layout)
+    assert last is not None and last.group and last.group.command == "agree --pin"
+    assert len(undo(layout, last)) == 2 and cache_file(layout).read_bytes() == before
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layout = make_layout(tmp_path / "c")
+    words = ["agree", "--cache-dir", str(layout.root)]
+    assert main(words) == 1  # one cache alone
+    assert "alone tells of choices" in capsys.readouterr().out
+    for number in range(2):
+        ran(layout.root, number, PINNED if number else FAST, timed=TIMED)
+    assert main([*words, "--ranks", "3", "--propose"]) == 1
+    out = capsys.readouterr().out
+    assert "proposed: mm, by timings, not measured" in out and "rank 2 is missing" in out
+    assert main([*words, "--pin"]) == 1 and PinStore(layout).pins() == ()
+    assert main([*words, "--pin", "--yes", "--ranks", "3"]) == 1  # rank 2 was not seen
+    capsys.readouterr()
+    assert main([*words, "--pin", "--yes", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["pins"]["pins"][0]["held"] and not told["agree"]
+    assert told["problems"][0]["pinned"] == FAST
+    for number in range(2):
+        ran(layout.root, number, FAST, by="pin", started=NOW + 500)
+    assert main([*words, "--ranks", "2"]) == 0
+
+
+def test_a_far_cache_is_not_judged_without_its_pins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = make_layout(tmp_path / "c")
+    far = "ssh://node/tmp/c"
+    monkeypatch.setattr("rocm_tui.actions.agree._model", lambda *_: load_model(layout))
+    with pytest.raises(NoSuchSource, match="rocm-tui export"):
+        asked(layout, far)
+    ran(layout.root, 0, FAST)
+    assert [who.rank for who in asked(layout, far).choosers] == [0]
+
+
+def test_a_thousand_ranks(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path / "c")
+    for number in range(1000):
+        ran(layout.root, number, PINNED if number == 250 else FAST)
+    found = asked(layout)
+    assert [len(group.taken) for group in found.differing[0].groups] == [999, 1]
+    assert len(found.pairs) == 1

@@ -1,0 +1,56 @@
+"""What a graph is seen to call, where no session tells of the choices: the pin knows its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from backend.model.pin import Pin
+from rocm_tui.actions.proof import Witness
+from tests.support.graph_samples import FOLDER, Sample, samples
+
+_CONSTANT = re.compile(r"(num_\w+)=(\d+),|(\w+) : tl.constexpr = (.+)")
+
+
+def configs() -> dict[str, dict[str, str]]:
+    """What a session would have told, by the end of a choice's hash."""
+    modules: dict[str, str] = json.loads((FOLDER / "modules.json").read_text())
+    found = {name: _CONSTANT.findall(text) for name, text in modules.items()}
+    return {name: {a or c: b or d for a, b, c, d in parts} for name, parts in found.items()}
+
+
+CONFIGS = configs()
+
+
+def config_of(hash: str | None) -> dict[str, str]:
+    return CONFIGS.get((hash or "").rpartition("-")[2], {})
+
+
+TEMPLATES = [
+    sample
+    for sample in samples()
+    if config_of(sample.called) and sum(r.startswith("triton") for r in sample.rivals) > 1
+]
+
+
+def pin_of(sample: Sample, hash: str) -> Pin:
+    times = {sample.op: dict.fromkeys(sample.rivals, 1.0)}
+    return Pin(sample.op, sample.inputs, "", hash, "it", "", times, config=config_of(hash))
+
+
+@pytest.mark.parametrize("sample", TEMPLATES, ids=lambda sample: sample.name)
+def test_the_pin_of_a_template_is_told_by_its_own_config(sample: Sample) -> None:
+    assert sample.called is not None
+    others = [hash for hash in sample.rivals if config_of(hash) and hash != sample.called]
+    pins = [pin_of(sample, hash) for hash in (sample.called, *others)]
+    witness = Witness(pins, {})
+    witness.hear(sample.data)
+    right, *wrong = witness.findings
+    assert right.answer == "called"
+    assert {finding.answer for finding in wrong} <= {"other"}
+    unknown = Witness([replace(pins[0], config={})], {})
+    unknown.hear(sample.data)
+    assert unknown.findings[0].answer == "unknown"

@@ -1,0 +1,146 @@
+"""Tables of other tuners as sources: rows of their own, as they come, whatever else is there."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from weakref import WeakSet
+
+import pytest
+
+from backend.model.session import Fault
+from backend.tables.gemm import NOT_ITS_FORM
+from backend.tables.model import MAX_LINE, TOO_LONG
+from rocm_tui.ingest.far.wire import line_of, told_in
+from rocm_tui.ingest.follow.tailer import QUIET, Tailer
+from rocm_tui.ingest.formats import table_entries
+from rocm_tui.ingest.formats.registry import format_named
+from rocm_tui.ingest.formats.table_entries import MORE
+from rocm_tui.ingest.records import Gone, Record, Seen
+
+HEAD = b"Validator,PT_VERSION,2.13.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n"
+ROWS = (
+    b"GemmTunableOp_Half_TN,tn_320_64_128,Gemm_Hipblaslt_TN_12683,0.182\n"
+    b"GemmTunableOp_BFloat16_TN,tn_96_16_64_ld_64_64_96,Default,0.0125\r\n"
+    b"ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16_TN,tn_8_8_8_ld_8_8_8,Default,0.5\n"
+)
+BROKEN = b"GemmTunableOp_Half_TN,tn_1_1_1,no solution,soon\n"
+
+
+def read(data: bytes, cuts: list[int] | None = None) -> list[Record]:
+    """As a reader tells of data that comes in pieces."""
+    format = format_named("tunableop")
+    assert format is not None and format.stream is not None
+    reader = format.stream("r.csv")
+    edges = [0, *sorted(cuts or []), len(data)]
+    records = [r for a, b in pairwise(edges) for r in reader.feed(data[a:b])]
+    return records + reader.close()
+
+
+def test_each_row_is_an_entry() -> None:
+    records = read(b"\xef\xbb\xbf" + HEAD + ROWS + BROKEN)
+    first, second, scaled, problem = records
+    assert isinstance(first, Seen) and isinstance(second, Seen) and isinstance(scaled, Seen)
+    tuning = first.tuning
+    assert tuning.entry is not None
+    assert (tuning.entry.tuner, tuning.entry.line, tuning.entry.device) == (
+        "tunableop",
+        3,
+        "gfx942",
+    )
+    assert (tuning.op, tuning.shapes) == ("mm", ((64, 128), (128, 320)))
+    assert [(c.name, c.ms, c.hash) for c in tuning.choices] == [
+        ("Gemm_Hipblaslt_TN_12683", 0.182, None)
+    ]
+    assert tuning.key is None and tuning.inputs_key == "GemmTunableOp_Half_TN,tn_320_64_128"
+    assert scaled.tuning.op.startswith("ScaledGemmTunableOp") and not scaled.tuning.shapes
+    assert problem == Fault("r.csv", NOT_ITS_FORM, 6)
+    assert len({record.uid for record in records if isinstance(record, Seen)}) == 3
+
+
+def test_cut_anywhere_it_tells_the_same() -> None:
+    data = HEAD + ROWS + BROKEN + b"x" * (3 * MAX_LINE) + ROWS[:66] + ROWS
+    whole = read(data)
+    draw = random.Random(3)
+    for _ in range(20):
+        assert read(data, draw.sample(range(len(data)), 6)) == whole
+    assert [r.what for r in whole if isinstance(r, Fault)] == [NOT_ITS_FORM, TOO_LONG]
+
+
+def test_hostile_text_is_harmless() -> None:
+    evil = b"GemmTunableOp_Half_TN,tn_8_4_2,\x1b[31mGemm\x9b\0,1\n" * 3
+    for record in read(HEAD + evil + bytes(range(256)) * 9 + b"\n" + evil):
+        text = record.tuning.choices[0].label if isinstance(record, Seen) else str(record)
+        assert "\x1b" not in text and "\x9b" not in text and "\0" not in text
+
+
+def test_a_flood_of_damage_is_told_once() -> None:
+    faults = [r for r in read(HEAD + BROKEN * 5000) if isinstance(r, Fault)]
+    assert len(faults) == 21 and "not listed" in faults[-1].what
+
+
+def test_rows_appear_as_a_program_appends_them(tmp_path: Path) -> None:
+    path = tmp_path / "tunableop_results0.csv"
+    path.write_bytes(HEAD)
+    tailer = Tailer(str(path))
+    assert tailer.poll(0.0) == []
+    with path.open("ab") as stream:
+        stream.write(ROWS[:66] + ROWS[66:-8])  # the last row is cut in its solution
+    assert len(tailer.poll(1.0)) == 2 and tailer.retry_at is not None
+    later = tailer.poll(1.0 + QUIET)
+    assert all(isinstance(record, Fault) for record in later)
+    with path.open("ab") as stream:
+        stream.write(ROWS[-8:])
+    (last,) = tailer.poll(9.0)
+    assert isinstance(last, Seen) and last.tuning.choices[0].ms == 0.5
+
+
+def test_a_half_written_time_is_corrected(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    path.write_bytes(HEAD + ROWS[:64])  # `0.18`
+    tailer = Tailer(str(path))
+    tailer.poll(0.0)
+    (half,) = tailer.poll(QUIET)
+    path.write_bytes(HEAD + ROWS)
+    whole = tailer.poll(3.0)
+    assert isinstance(half, Seen) and isinstance(whole[0], Seen)
+    assert half.uid == whole[0].uid and whole[0].tuning.choices[0].ms == 0.182
+
+
+@pytest.mark.parametrize("change", ["truncated", "replaced"])
+def test_another_file_in_its_place_is_read_anew(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "r.csv"
+    path.write_bytes(HEAD + ROWS)
+    tailer = Tailer(str(path))
+    assert len(tailer.poll(0.0)) == 3
+    if change == "replaced":
+        path.unlink()
+    path.write_bytes(HEAD + ROWS[:66])
+    gone, first = tailer.poll(1.0)
+    assert isinstance(gone, Gone) and isinstance(first, Seen)
+
+
+def test_an_entry_of_another_host_is_told_whole() -> None:
+    first = read(HEAD + ROWS)[0]
+    assert isinstance(first, Seen) and first.tuning.entry is not None
+    assert told_in(line_of(first).rstrip(b"\n")) == first
+
+
+def test_of_files_beyond_all_measure_the_first_rows_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that are followed at once share the room; what is closed leaves it."""
+    monkeypatch.setattr(table_entries.TableReader, "_all", WeakSet())  # those of other tests
+    monkeypatch.setattr(table_entries, "MOST_ROWS", 5)
+    monkeypatch.setattr(table_entries, "_LOOK", 1)
+    format = format_named("tunableop")
+    assert format is not None and format.stream is not None
+    first, second = format.stream("first.csv"), format.stream("second.csv")
+    assert len(first.feed(HEAD + ROWS)) == 3
+    *rows, more = second.feed(HEAD + ROWS + BROKEN + ROWS)
+    assert len(rows) == 2 and all(isinstance(row, Seen) for row in rows)
+    assert more == Fault("second.csv", MORE) and second.feed(ROWS) == []
+    assert first.feed(ROWS) == [Fault("first.csv", MORE)]
+    del first, second
+    assert len(format.stream("third.csv").feed(HEAD + ROWS)) == 3

@@ -1,0 +1,197 @@
+"""A pin of a kernel that Inductor launches: what stands in its files, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.cache.best_config import read, source_of
+from backend.cache.configs import described
+from backend.disk.layout import Layout
+from backend.errors import PinRefused, UnsafePath
+from backend.model.choice import parse_config
+from backend.model.inductor_kernel import config_of, parse
+from backend.model.problem import TuningKey
+from backend.pins.store import PinStore
+from backend.sharing.plan import steps_of
+from backend.sharing.share import Machine, Share, parse_share, share_text
+from rocm_tui.actions.share import pins_to_share
+from tests.support import inductor_kernels as lab
+
+
+def config(block: int, warps: int = 4) -> tuple[str, dict[str, str]]:
+    """Hash and members, as a session tells them."""
+    hash, _, text = described(config_of({"XBLOCK": block}, warps, 1))
+    return hash, parse_config(text)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PinStore:
+    return PinStore(Layout(tmp_path))
+
+
+def key_of(path: Path) -> TuningKey:
+    kernel = source_of(path, read(path)).kernel
+    return TuningKey(kernel.op, kernel.inputs, "")
+
+
+def test_each_file_of_a_kernel_is_held_and_comes_back_byte_by_byte(store: PinStore) -> None:
+    root = store.layout.root
+    kernel = lab.put_source(root, lab.source())
+    same = lab.put_source(root, lab.source("triton_poi_fused_add_7"))
+    other = lab.put_source(root, lab.source(added=2.0))
+    spaced = json.dumps(lab.best_config(), indent=1)
+    files = [
+        lab.put_config(kernel.parent, lab.best_config()),
+        lab.put_config(same.parent, spaced),
+        lab.put_config(other.parent, lab.best_config()),
+    ]
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+    key, (hash, members) = key_of(files[0]), config(512, 8)
+    plan = store.plan(None, key, hash, members)
+    assert plan.numbers == 2 and not plan.waits
+    report = store.pin(None, key, hash, "XBLOCK=512 w8 s1", config=members)
+    assert report.numbers == 2 and report.status
+    assert report.status.state == "unproven" and "verify -- CMD" in report.status.detail
+    for path in files[:2]:
+        held = json.loads(path.read_bytes())
+        assert held == json.loads(before[path][0]) | {"XBLOCK": 512, "num_warps": 8}
+        assert path.stat().st_mtime_ns == before[path][1]
+    assert files[2].read_bytes() == before[files[2]][0]
+    assert [status.state for status in store.reconcile()] == ["unproven"]
+
+    again, members = config(256, 2)
+    store.pin(None, key, again, config=members)
+    assert json.loads(files[0].read_bytes())["num_warps"] == 2
+    store.unpin(key)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files} == before
+
+
+def test_a_kernel_that_descends_is_told_that_it_need_not(store: PinStore) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source(descent=True))
+    file = lab.put_config(kernel.parent, lab.best_config())
+    hash, members = config(512)
+    store.pin(None, key_of(file), hash, config=members)
+    assert json.loads(file.read_bytes())["found_by_coordesc"] is True
+
+
+def test_a_program_that_tunes_again_is_seen_and_counted(store: PinStore) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config())
+    key, (hash, members) = key_of(file), config(512)
+    store.pin(None, key, hash, config=members)
+    retuned = json.dumps(lab.best_config(128, time_taken_ms=7))
+    file.write_text(retuned)
+    assert [status.state for status in PinStore(store.layout).status()] == ["drifted"]
+    (status,) = store.reconcile()
+    assert status.pin.drifts == 1 and json.loads(file.read_bytes())["XBLOCK"] == 512
+    (status,) = store.reconcile()
+    assert status.state == "unproven" and "tuned over it (1 time)" in status.detail
+    new = lab.put_config(kernel.parent, lab.best_config(64), "2" * 64)  # of another torch
+    store.reconcile()
+    assert json.loads(new.read_bytes())["XBLOCK"] == 512
+    (pin,) = store.pins()
+    assert pin.drifts == 1
+    store.unpin(key)
+    assert file.read_text() == retuned and json.loads(new.read_bytes())["XBLOCK"] == 64
+
+
+def test_what_was_written_after_the_pin_is_left_alone(store: PinStore) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config())
+    key, (hash, members) = key_of(file), config(512)
+    store.pin(None, key, hash, config=members)
+    later = json.dumps(lab.best_config(128))
+    file.write_text(later)
+    store.unpin(key)
+    assert file.read_text() == later
+
+
+def test_without_a_file_it_holds_under_run_alone_and_says_so(store: PinStore) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config())
+    key, (hash, members) = key_of(file), config(512)
+    file.unlink()
+    report = store.pin(None, key, hash, config=members)
+    assert report.status and report.status.state == "unproven"
+    assert "rocm-tui run" in report.status.detail
+    assert store.unpin(key).numbers == 0
+
+
+def test_a_config_that_nobody_tells_cannot_be_pinned(store: PinStore) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config())
+    before = file.read_bytes()
+    hash, _ = config(512)
+    for members in ({}, config(256)[1], {"XBLOCK": "512"}):
+        with pytest.raises(PinRefused, match="is not told"):
+            store.pin(None, key_of(file), hash, config=members)
+    assert file.read_bytes() == before and store.pins() == ()
+
+
+def test_a_link_is_never_written_through(store: PinStore, tmp_path: Path) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    away = tmp_path / "away"
+    away.write_text(json.dumps(lab.best_config()))
+    link = kernel.parent / f"{'1' * 64}.best_config"
+    link.symlink_to(away)
+    told = parse(lab.source())
+    assert told is not None
+    key, (hash, members) = TuningKey(told.op, told.inputs, ""), config(512)
+    with pytest.raises(UnsafePath, match="it is a symlink"):
+        store.pin(None, key, hash, config=members)
+    assert store.pins() == ()
+    assert json.loads(away.read_bytes())["XBLOCK"] == 256
+
+
+def test_graphs_that_kept_the_kernel_are_moved_aside_and_come_back(store: PinStore) -> None:
+    root = store.layout.root
+    kernel = lab.put_source(root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config())
+    graphs = {}
+    for name, added in (("a", 1.0), ("b", 2.0)):
+        path = root / "fxgraph" / "ab" / name / "content"
+        path.parent.mkdir(parents=True)
+        text = lab.source("triton_poi_fused_add_3", added)
+        path.write_text(
+            f"\x80call = async_compile.triton('k', '''\n{text}''', device_str='cuda')\n"
+        )
+        os.utime(path, (time.time() - 100,) * 2)
+        graphs[name] = path
+    key, (hash, members) = key_of(file), config(512)
+    report = store.pin(None, key, hash, config=members)
+    assert report.moved == 1 and not graphs["a"].exists() and graphs["b"].exists()
+    graphs["a"].parent.mkdir(exist_ok=True)
+    graphs["a"].with_name("made with the pin").write_bytes(
+        graphs["b"].read_bytes().replace(b"2.0", b"1.0")
+    )
+    (status,) = store.reconcile()
+    assert status.state == "unproven"
+    report = store.unpin(key)
+    assert (report.moved, report.restored) == (1, 1) and graphs["a"].exists()
+
+
+@pytest.mark.parametrize(("digest", "other"), [("1" * 64, False), ("2" * 64, True)])
+def test_an_import_tells_that_the_list_of_configs_is_another(
+    tmp_path: Path, digest: str, other: bool
+) -> None:
+    """Stock PyTorch before 2.13 looks it up in its own list, and tunes again where it is not."""
+    roots = {name: Layout(tmp_path / name) for name in ("there", "here")}
+    files = []
+    for layout, said in zip(roots.values(), ("1" * 64, digest), strict=True):
+        kernel = lab.put_source(layout.root, lab.source())
+        files.append(lab.put_config(kernel.parent, lab.best_config(configs_hash=said)))
+    hash, members = config(512)
+    PinStore(roots["there"]).pin(None, key_of(files[0]), hash, config=members)
+    (pin,) = pins_to_share(roots["there"], [], [str(roots["there"].root)], None)
+    assert pin.lists == ("1" * 64,)
+    text = share_text(Share((pin,), "me@there", 1.0)).encode()
+    (step,) = steps_of(parse_share(text, "file").pins, Machine(), PinStore(roots["here"]))
+    assert step.action == "pin" and ("another list of configs" in step.detail) is other
+    old = text.replace(b'"lists"', b'"not_known"')  # as it was exported before
+    (step,) = steps_of(parse_share(old, "file").pins, Machine(), PinStore(roots["here"]))
+    assert step.action == "pin" and "another list" not in step.detail

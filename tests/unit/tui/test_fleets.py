@@ -1,0 +1,114 @@
+"""Fleets on the screen: what the record of a run tells, and who cancels."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from rocm_tui.actions.fleet import Run, Wanted
+from rocm_tui.cli.entry import main
+from rocm_tui.fleet.messages import Unit
+from rocm_tui.fleet.pipe import Pipes
+from rocm_tui.fleet.places import record_path
+from rocm_tui.fleet.record import Reader, ask_to_cancel
+from rocm_tui.fleet.standing import Standing
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.fleets import FleetsScreen
+from tests.support.screen_lab import all_text, running, until
+from tests.support.waiting_agent import waiting_starts, waiting_unit
+
+WANTED = Wanted(fleet=("test",), canary=False)
+
+
+@contextmanager
+def at_work(root: Path, units: list[Unit], *names: str) -> Iterator[Run]:
+    """A run with a driver of its own, which ends with the block."""
+    starts = waiting_starts(list(names)) | waiting_starts(["mi250/0"], "6" * 64)
+    with Run.begin(Layout(root), WANTED, units) as run:
+        driver = threading.Thread(target=run.work, args=(Pipes(starts),))
+        driver.start()
+        try:
+            yield run
+        finally:
+            if driver.is_alive() and run.standing.counts().left:
+                ask_to_cancel(Layout(root), run.name, None)
+            driver.join(60)
+            assert not driver.is_alive()
+
+
+def told(app: RocmTui, words: str) -> bool:
+    return any(words in note.message for note in app._notifications)
+
+
+def standing_of(run: Run) -> Standing:
+    standing = Standing()
+    standing.apply(Reader(record_path(Layout(run.path.parents[2]), run.name)).news())
+    return standing
+
+
+async def test_hosts_and_problems_are_shown_and_one_is_cancelled(tmp_path: Path) -> None:
+    units = [waiting_unit(1, 60, "mm long"), waiting_unit(2, 0.2, "mm short")]
+    units.append(waiting_unit(3, 0.1, "own conv"))
+    with at_work(tmp_path, units, "mi300/0", "mi300/1") as run:
+        async with running(tmp_path, size=(140, 40)) as (app, pilot):
+            await pilot.press("F")
+            await until(pilot, lambda: "merged" in all_text(app) and "failed" in all_text(app))
+            shown = all_text(app)
+            assert run.name in shown and "at work: 1 of 3 tuned" in shown and "1 failure" in shown
+            assert "mm long" in shown and "gfx942, 304 CUs" in shown
+            lines = [line for line in shown.splitlines() if "mi250/0" in line]
+            assert "refused" in lines[0] and "hash 666666666666" in lines[-1]
+            await pilot.press("tab", "home")  # what runs stands first
+            await pilot.press("x")
+            await until(pilot, lambda: "Cancel the problem mm long" in all_text(app))
+            assert f"rocm-tui fleet cancel {run.name} {units[0].id}" in all_text(app)
+            await pilot.press("enter")
+            await until(pilot, lambda: standing_of(run).over is not None)
+            await until(pilot, lambda: "over: 1 problem of 3" in all_text(app))
+            await pilot.press("X")
+            await until(pilot, lambda: told(app, "No driver is at this run"))
+    found = standing_of(run)
+    states = {unit.unit.title: unit.state for unit in found.units.values()}
+    assert states == {"mm long": "cancelled", "mm short": "merged", "own conv": "failed"}
+
+
+async def test_runs_are_turned_over_and_read_only_cancels_none(tmp_path: Path) -> None:
+    with at_work(tmp_path, [waiting_unit(1, 0.1, "mm first")], "a/0") as first:
+        while first.standing.counts().left:
+            time.sleep(0.05)
+    with at_work(tmp_path, [waiting_unit(2, 60, "mm second")], "a/0") as second:
+        async with running(tmp_path) as (app, pilot):
+            app.read_only = True
+            await pilot.press("F")
+            await until(
+                pilot, lambda: "mm second" in all_text(app) and second.name in all_text(app)
+            )
+            await pilot.press("X")
+            await until(pilot, lambda: told(app, "Read-only"))
+            await pilot.press("left_square_bracket")
+            await until(pilot, lambda: "mm first" in all_text(app) and first.name in all_text(app))
+            assert "over: 1 problem of 1 tuned and in the cache" in all_text(app)
+            assert isinstance(app.screen, FleetsScreen)
+    assert standing_of(second).counts().cancelled == 1
+
+
+async def test_without_a_run_it_says_how_to_begin_one(tmp_path: Path) -> None:
+    async with running(tmp_path, size=(100, 30)) as (app, pilot):
+        await pilot.press("F")
+        await until(pilot, lambda: "tune --fleet local --all" in all_text(app))
+
+
+def test_the_command_shows_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with at_work(tmp_path, [waiting_unit(1, 0.1), waiting_unit(2, 0.1, "own conv")], "a/0") as run:
+        while run.standing.counts().left:
+            time.sleep(0.05)
+    assert main(["fleet", "show", "--cache-dir", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "state" in shown and "merged" in shown and "mi250/0" in shown
+    assert "mm-1 ~1.000 ms" in shown and "it cannot" in shown

@@ -1,0 +1,53 @@
+"""A log that says what tuned tables lack, with and without tunings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocm_tui.cli.entry import main
+from rocm_tui.tui import missing
+from rocm_tui.tui.widgets.welcome import Welcome
+from tests.support import sample_tables
+from tests.support.screen_lab import running, screen_text, until
+
+MISS = (
+    "[aiter] shape is M:{m}, N:1536, K:7168, not found tuned config in "
+    "/tmp/aiter_configs/a8w8_blockscale_tuned_gemm.csv, will use default config!\n"
+)
+LOOKUP = "missing params_signature, returning null ResultEntry for GemmTunableOp_BFloat16_TN,{}\n"
+HAD = "tn_5120_16_8192_ld_8192_8192_5120"
+LACKED = "tn_5120_32_8192_ld_8192_8192_5120"
+
+
+async def test_watch_names_the_command_that_lists_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing, "_AFTER", 0.01)
+    log = tmp_path / "[red]server\x1b[2J.log"
+    log.write_text("".join(MISS.format(m=m) for m in (1, 2, 1)))
+    async with running(tmp_path / "cache", log, size=(200, 24)) as (app, pilot):
+        view = app.screen.query_one(Welcome)
+        await until(pilot, lambda: "missed in tuned tables" in screen_text(view))
+        assert "2 products missed in tuned tables: rocm-tui cover " in screen_text(view)
+        assert "\x1b" not in screen_text(view)
+
+
+async def test_a_log_with_tunings_and_misses_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(missing, "_AFTER", 0.01)
+    *tables, log = sample_tables.write(tmp_path / "tables")
+    with log.open("a") as stream:
+        stream.write(LOOKUP.format(HAD) + 2 * LOOKUP.format(LACKED))
+    told = "1 product missed in tuned tables, which none of the tables here has: "
+    assert main(["ls", str(log), str(tables[0])]) == 0
+    shown = capsys.readouterr()
+    assert "mm" in shown.out and shown.err == f"rocm-tui: {told}rocm-tui cover {log} {tables[0]}\n"
+    assert main(["ls", str(log)]) == 0
+    assert capsys.readouterr().err.startswith("rocm-tui: 2 products missed in tuned tables: ")
+    async with running(tmp_path / "cache", log, tables[0], size=(200, 24)) as (app, pilot):
+        await until(pilot, lambda: "1 missed (S)" in screen_text(app.screen))
+        await pilot.press("S")
+        await until(pilot, lambda: told in screen_text(app.screen))
