@@ -91,6 +91,7 @@ class RocmTui(Host):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._within: Context = copy_context()
         self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
+        self._early: list[events.Key] = []
         self._pile = Pile()
         self._pace = Pace()
         self._taking: asyncio.TimerHandle | None = None
@@ -353,8 +354,20 @@ class RocmTui(Host):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and not event.is_forwarded:
+            if not self.screen.is_mounted:
+                self._early.append(event)
+                self.screen.call_later(self.call_next, self._send_early)
+                return
+            await self._send_early()
             self._sent[event] = self.focused
         await super().on_event(event)
+
+    async def _send_early(self) -> None:
+        """Keys that came before the screen stood: the first may close it, and what waits in the
+        queue of a screen that goes is lost."""
+        early, self._early = self._early, []
+        for event in early:
+            await self.on_event(event)
 
     async def _on_key(self, event: events.Key) -> None:
         """What was typed in one burst with the key that opened a field belongs into the field: it

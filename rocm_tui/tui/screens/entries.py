@@ -67,7 +67,7 @@ class EntriesScreen(BaseScreen):
         self._found = 0
         self._checked = False
         self._lint = ""
-        self._reading = self._finding = False
+        self._reading = self._again = self._finding = False
 
     def compose_body(self) -> ComposeResult:
         yield OneLine(id="about")
@@ -96,15 +96,22 @@ class EntriesScreen(BaseScreen):
     # Reading, finding and checking, apart from the event loop.
 
     def action_reload(self) -> None:
-        self._reading = True
-        self._read()
+        """Asked while it reads, it reads once more: what it has read may be the older file."""
+        self._again = self._reading
+        if not self._reading:
+            self._reading = True
+            self._read()
 
-    @work(group="read", exclusive=True)
+    @work(group="read")
     async def _read(self) -> None:
         self._describe()
-        self._paths = tables_among(self.program.feed.watcher.sources())
         before = self._shelving
-        self._shelving = await to_thread(shelve, self._paths, before)
+        while True:
+            self._again = False
+            self._paths = tables_among(self.program.feed.watcher.sources())
+            self._shelving = await to_thread(shelve, self._paths, self._shelving)
+            if not self._again:
+                break
         self._reading = False
         if self._shelving.stamps == before.stamps and self._checked:
             self._shelving.shelf.marks = before.shelf.marks

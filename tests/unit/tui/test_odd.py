@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import sleep
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,19 @@ async def test_a_burst_closes_no_more_than_is_open(tmp_path: Path) -> None:
         burst(app, "enter", "enter", "enter")  # goes to the tuning in Watch
         await idle(pilot)
         assert app.is_running and [type(one) for one in app.screen_stack] == [WatchScreen]
+
+
+@pytest.mark.parametrize("gap", range(6))
+async def test_keys_that_come_before_a_screen_stands_are_not_lost(tmp_path: Path, gap: int) -> None:
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        app.action_open("report")
+        for key in ("J", "S"):  # the first of them closes it
+            burst(app, key)
+            for _ in range(gap):
+                await sleep(0)
+        await until(pilot, lambda: isinstance(app.screen, SourcesScreen), seconds=20)
 
 
 async def test_help_goes_back_to_where_it_was_asked(tmp_path: Path) -> None:
