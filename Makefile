@@ -21,7 +21,7 @@ WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (core
 # Compiled before: where Python is told to write no bytecode, each child would compile us anew.
 test: $(VENV)/.installed-test
 	$(BIN)/python -m compileall -q backend rocm_tui tests/support
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m tests.again -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
