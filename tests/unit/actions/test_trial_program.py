@@ -103,7 +103,7 @@ def test_slower_with_the_pins_is_found_too(layout: Layout) -> None:
 
 
 def test_without_a_number_of_pairs_it_ends_when_it_is_clear(layout: Layout) -> None:
-    trial = tried(layout, command(10, 100), pairs=None)
+    trial = tried(layout, command(30, 120), pairs=None)
     assert trial.verdict.verdict == "faster"
     assert trial.pairs in (3, 6)
 
