@@ -240,6 +240,7 @@ class TuneResult(_Result):
     `skipped` is how many choices the budget left out, `pin` the state of the key's pin, `trouble`
     what went wrong after the tuning, `log` where the session is recorded. `times` is what the cache
     file got, in ms by choice hash, infinite for what failed; `system` is the header of that file.
+    `single`: nothing failed, but there is one choice, so Inductor times nothing.
     """
 
     op: str = ""
@@ -254,6 +255,7 @@ class TuneResult(_Result):
     log: str = ""
     times: Mapping[str, float] = field(default_factory=dict)
     system: Mapping[str, Any] = field(default_factory=dict)
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.tune import SPACES, TuneOptions, problem_of, tune, words_of
+from rocm_tui.jobs.tune import SPACES, SingleChoice, TuneOptions, problem_of, tune, words_of
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.problems import trouble_lines
 from rocm_tui.render.tunings import row_json, tunings_text
@@ -151,14 +151,17 @@ def do_tune(args: argparse.Namespace) -> int:
         return list_problems(problems, args.json)
     tuned: list[Tuning] = []
     failed: list[tuple[Problem, str]] = []
+    single: list[tuple[Problem, str]] = []
     work = Work(layout, args.python, args.device)
     for asked in problems:
         try:
             tuned.append(_tune(work, asked.problem, replace(options, templates=asked.ours)))
+        except SingleChoice as error:
+            single.append((asked.problem, str(error)))
         except RocmTuiError as error:
             failed.append((asked.problem, with_log(error)))
-    _print(layout, tuned, failed, args.json)
-    return ExitCode.of(bool(tuned) and not failed)
+    _print(layout, tuned, failed, single, args.json)
+    return ExitCode.of(bool(problems) and not failed)
 
 
 def _problems(args: argparse.Namespace, layout: Layout) -> list[Asked]:
@@ -256,15 +259,23 @@ def _words_of(asked: Asked) -> dict[str, Any]:
 
 
 def _print(
-    layout: Layout, tuned: Sequence[Tuning], failed: Sequence[tuple[Problem, str]], as_json: bool
+    layout: Layout,
+    tuned: Sequence[Tuning],
+    failed: Sequence[tuple[Problem, str]],
+    single: Sequence[tuple[Problem, str]],
+    as_json: bool,
 ) -> None:
     """The lines that `ls` has for what was tuned, read back from the cache dir."""
     model = load_model(layout)
     rows = [pick_row(model, tuning.id) for tuning in tuned]
     if as_json:
-        reasons = [{"problem": words_of(problem), "reason": why} for problem, why in failed]
-        say.out_json({"tunings": [row_json(row) for row in rows], "failed": reasons})
+        document: dict[str, Any] = {"tunings": [row_json(row) for row in rows]}
+        for name, left in (("failed", failed), ("single", single)):
+            document[name] = [{"problem": words_of(one), "reason": why} for one, why in left]
+        say.out_json(document)
     elif rows:
         say.out(tunings_text(rows))
     for problem, why in failed:
         say.err(f"{problem_title(problem)} was not tuned: {why}")
+    for problem, why in single:
+        say.err(f"{problem_title(problem)} has one choice, and is done without tuning: {why}")

@@ -200,7 +200,8 @@ class Agent:
             if result.ok:
                 done = replace(done, result=result)
             else:
-                done = replace(done, reason=plain(result.reason), own=True)
+                reason, single = plain(result.reason), result.single
+                done = replace(done, reason=reason, own=True, single=single)
         clock, power = self._pulse.medians() if self._pulse is not None else (None, None)
         facts = replace(self._facts, clock=clock, power=power)
         return replace(done, facts=facts, seconds=time.monotonic() - begin)

@@ -45,6 +45,7 @@ from rocm_tui.fleet.steps import (
     Send,
     Settled,
     Silent,
+    Single,
     Step,
     Trouble,
 )
@@ -279,6 +280,8 @@ class Driver:
                 self._note(lines.Failed(step.unit, step.reasons))
                 title = self._standing.units[step.unit].unit.title
                 self._tell(f"{title} was not tuned: {'; '.join(step.reasons)}")
+            elif isinstance(step, Single):
+                self._note(lines.Single(step.unit, step.reason))
             elif isinstance(step, Trouble):
                 self._note(lines.Tried(step.unit, step.agent, step.reason))
             elif isinstance(step, Quarantine):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rocm_tui.fleet.messages import Unit
 
-UnitState = Literal["open", "done", "failed", "cancelled"]
+UnitState = Literal["open", "done", "failed", "cancelled", "single"]
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +73,8 @@ def worth(unit: Unit) -> float:
 
 
 def shortest(units: Sequence[Unit]) -> str | None:
-    """The whole problem that takes the least time, for a canary."""
+    """The whole problem that takes the least time, for a canary: one with choices to time, as far
+    as that is known."""
     whole = [unit for unit in units if not unit.after and not unit.part_of]
-    return min(whole, key=lambda unit: (unit.weight or 1.0, unit.id)).id if whole else None
+    timed = [unit for unit in whole if len(unit.known) > 1] or whole
+    return min(timed, key=lambda unit: (unit.weight or 1.0, unit.id)).id if timed else None

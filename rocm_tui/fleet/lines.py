@@ -116,6 +116,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Single:
+    """There is one choice of it, so nothing to tune."""
+
+    unit: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     unit: str
 
@@ -189,11 +197,11 @@ class Over:
 
 Line = (
     Begun | Resumed | Chosen | Came | Lost | Lent | Ended | Pulse | Done | Tried | Failed
-    | Cancelled | Merged | Unmerged | LeftOut | Compiled | Quarantined | Slow | Over
+    | Single | Cancelled | Merged | Unmerged | LeftOut | Compiled | Quarantined | Slow | Over
 )  # fmt: skip
 
 _KINDS = named(
-    Begun, Resumed, Chosen, Came, Lost, Lent, Ended, Pulse, Done, Tried, Failed, Cancelled,
+    Begun, Resumed, Chosen, Came, Lost, Lent, Ended, Pulse, Done, Tried, Failed, Single, Cancelled,
     Merged, Unmerged, LeftOut, Compiled, Quarantined, Slow, Over,
 )  # fmt: skip
 

@@ -116,7 +116,8 @@ class Beat:
 @dataclass(frozen=True, slots=True)
 class Done:
     """What came of a lease: a result, or a `reason` why there is none. `seconds` is how long it
-    took; `own` tells that the problem itself is at fault (it cannot be built), not the device."""
+    took; `own` tells that the problem itself is at fault (it cannot be built), not the device, and
+    `single` that there is one choice of it, so nothing to tune."""
 
     agent: str
     lease: str
@@ -126,6 +127,7 @@ class Done:
     reason: str = ""
     own: bool = False
     seconds: float = 0.0
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from rocm_tui.fleet.steps import (
     Send,
     Settled,
     Silent,
+    Single,
     Step,
     Trouble,
 )
@@ -38,7 +39,7 @@ AT_HAND = 2
 FAILURES = 2
 """Devices on which a problem fails before it is at fault."""
 LOSSES = 3
-"""Agents that may be lost while they are at one problem, before it is at fault."""
+"""Times that an agent may be lost at one problem, or lose it, before that is at fault."""
 IN_A_ROW = 3
 """Failures of a device at what others can do."""
 LATE = 1.5
@@ -123,8 +124,10 @@ class Queue:
         steps: list[Step] = [Send(agent, Cancel(id)) for id in leases if id not in known]
         for lease in list(device.leases):
             lease.missed = 0 if lease.id in leases else lease.missed + 1
-            if lease.missed >= MISSED:
+            if lease.missed >= MISSED:  # what was said of it, or to it, could not be read
                 self._end(lease, now)
+                why = "it has it no more, and told no result that can be read"
+                steps += self._lost(agent, self._entries[lease.unit], why, now)
         return [*steps, *self._fill(now)]
 
     def done(self, done: Done, now: float) -> list[Step]:
@@ -141,6 +144,9 @@ class Queue:
             steps = self._succeed(done, entry, device, lease is not None, now)
         elif lease is None or entry.state != "open":
             steps = [Ignore(done)]
+        elif done.single and not (entry.results or entry.unit.part_of or entry.unit.after):
+            told = Single(done.unit, done.reason)
+            steps = [told, *self._settle(entry, "single", now)]
         else:
             steps = self._fail(done, entry, now)
         return [*steps, *self._fill(now)]
@@ -263,14 +269,19 @@ class Queue:
         for at, lease in enumerate(list(device.leases)):
             entry = self._entries[lease.unit]
             self._end(lease, device.heard)
-            if at == 0 and entry.state == "open":
-                entry.lost.append(f"{agent}: {reason}")
-                entry.suspects.add(agent)
-                if len(entry.lost) >= LOSSES:
-                    steps += self._failed(entry, device.heard)
-                else:
-                    steps.append(Trouble(entry.unit.id, agent, reason))
+            if at == 0:
+                steps += self._lost(agent, entry, reason, device.heard)
         return steps
+
+    def _lost(self, agent: str, entry: Entry, reason: str, now: float) -> list[Step]:
+        """What was lent to it came to nothing, without a word."""
+        if entry.state != "open":
+            return []
+        entry.lost.append(f"{agent}: {reason}")
+        entry.suspects.add(agent)
+        if len(entry.lost) >= LOSSES:
+            return self._failed(entry, now)
+        return [Trouble(entry.unit.id, agent, reason)]
 
     def _give_up(self, now: float) -> list[Step]:
         """Settle what no device that is left, or expected, can do any more."""

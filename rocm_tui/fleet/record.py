@@ -19,12 +19,11 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.wire.codec import WireError, dumps, loads
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.fleet.lines import Begun, Line, line_in, text_of
+from rocm_tui.fleet.lines import Line, line_in, text_of
 from rocm_tui.fleet.places import control_path, fleet_folder, lock_path, record_path
 
 MOST = 1 << 30
 """Bytes of a record that are read."""
-_HEAD = 64 << 20
 _LOOKS, _LOOK = 4, 0.05
 _CHUNK = 16 << 20
 
@@ -158,6 +157,8 @@ class Reader:
             while self._end < MOST:
                 stream.seek(self._end)
                 data = stream.read(_CHUNK)
+                while b"\n" not in data and len(data) < MOST and (more := stream.read(_CHUNK)):
+                    data += more  # the first line of a run has all its problems
                 whole = data[: data.rfind(b"\n") + 1]
                 if not whole:
                     break
@@ -171,15 +172,6 @@ def runs(layout: Layout) -> list[str]:
     with contextlib.suppress(OSError):
         return sorted(path.stem for path in fleet_folder(layout).glob("*.jsonl"))
     return []
-
-
-def head(layout: Layout, run: str) -> Begun | None:
-    """The first line of a record, if there is a whole one."""
-    with contextlib.suppress(OSError), safe.open_regular(record_path(layout, run)) as stream:
-        found = line_in(stream.readline(_HEAD))
-        if found is not None and isinstance(found[1], Begun):
-            return found[1]
-    return None
 
 
 def pick_run(layout: Layout, text: str | None) -> str:

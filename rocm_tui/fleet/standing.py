@@ -16,7 +16,7 @@ from rocm_tui.fleet import lines
 from rocm_tui.fleet.lines import Line
 from rocm_tui.fleet.messages import Done, Facts, Unit
 
-State = Literal["waiting", "running", "done", "merged", "failed", "cancelled"]
+State = Literal["waiting", "running", "done", "merged", "failed", "cancelled", "single"]
 AgentState = Literal["works", "waits", "ahead", "refused", "quarantined", "gone"]
 RECENT = 600.0
 """Seconds whose results tell the rate."""
@@ -95,12 +95,18 @@ class Counts:
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    single: int = 0
     running: int = 0
 
     @property
     def left(self) -> int:
-        """Neither merged nor failed nor cancelled."""
-        return self.units - self.merged - self.failed - self.cancelled
+        """Neither merged nor failed nor cancelled, nor without a choice to make."""
+        return self.units - self.merged - self.failed - self.cancelled - self.single
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that there was to tune is in the cache."""
+        return self.merged + self.single == self.units
 
 
 class Standing:
@@ -132,6 +138,7 @@ class Standing:
             states["done"],
             states["failed"],
             states["cancelled"],
+            states["single"],
             states["running"],
         )
 
@@ -183,7 +190,13 @@ class Standing:
         elif isinstance(line, lines.Lent | lines.Ended | lines.Done):
             self._lease(at, line)
         elif isinstance(
-            line, lines.Tried | lines.Failed | lines.Cancelled | lines.Merged | lines.Unmerged
+            line,
+            lines.Tried
+            | lines.Failed
+            | lines.Single
+            | lines.Cancelled
+            | lines.Merged
+            | lines.Unmerged,
         ):
             self._unit(at, line)
         else:
@@ -258,7 +271,12 @@ class Standing:
     def _unit(
         self,
         at: float,
-        line: lines.Tried | lines.Failed | lines.Cancelled | lines.Merged | lines.Unmerged,
+        line: lines.Tried
+        | lines.Failed
+        | lines.Single
+        | lines.Cancelled
+        | lines.Merged
+        | lines.Unmerged,
     ) -> None:
         unit = self.units.get(line.unit)
         if unit is None:
@@ -269,12 +287,10 @@ class Standing:
                 self.agents[line.agent].failed += 1
             for lease in [lease for lease, name in unit.leases.items() if name == line.agent]:
                 self._unlease(lease, at)
-        elif isinstance(line, lines.Failed | lines.Cancelled):
+        elif isinstance(line, lines.Failed | lines.Single | lines.Cancelled):
             for lease in list(unit.leases):
                 self._unlease(lease, at)
-            failed = isinstance(line, lines.Failed)
-            unit.state, unit.ended = "failed" if failed else "cancelled", at
-            unit.reasons = line.reasons if isinstance(line, lines.Failed) else ()
+            unit.state, unit.reasons, unit.ended = *_settled(line), at
         elif isinstance(line, lines.Merged):
             unit.state, unit.merged, unit.unmerged = "merged", line, ""
         else:
@@ -318,6 +334,13 @@ class Standing:
             agent_.heard = at
             agent_.clock, agent_.power = line.clock, line.power
             agent_.temperature, agent_.gone = line.temperature, ""
+
+
+def _settled(line: lines.Failed | lines.Single | lines.Cancelled) -> tuple[State, tuple[str, ...]]:
+    """The state of a unit that gets no result, and the reasons."""
+    if isinstance(line, lines.Failed):
+        return "failed", line.reasons
+    return ("single", (line.reason,)) if isinstance(line, lines.Single) else ("cancelled", ())
 
 
 def winner_of(result: TuneResult | None) -> str:

@@ -35,6 +35,14 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
+class Single:
+    """There is one choice of it: nothing to tune, and no failure."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """A device failed at a unit, which is tried on another one."""
 
@@ -61,4 +69,4 @@ class Silent:
     agent: str
 
 
-Step = Send | Accept | Settled | Fail | Trouble | Quarantine | Ignore | Silent
+Step = Send | Accept | Settled | Fail | Single | Trouble | Quarantine | Ignore | Silent

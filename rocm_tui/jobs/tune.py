@@ -30,6 +30,10 @@ class NotTuned(RocmTuiError):
     """Nothing was tuned; one line says why."""
 
 
+class SingleChoice(NotTuned):
+    """There is one choice, so there is nothing to tune."""
+
+
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """What Inductor shall try; None is what it would do by itself. `budget` is in seconds.
@@ -100,8 +104,8 @@ def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
 def tune(run: RunJob, problem: Problem, options: TuneOptions) -> Tuning:
     """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
 
-    A choice that ends its worker has failed, and another worker times the others. Raises JobError
-    and NotTuned.
+    A choice that ends its worker has failed, and another worker times the others. Raises JobError,
+    NotTuned, and of these SingleChoice.
     """
     job = tune_job(problem, options)
     return _tuned(problem, tuned(run, job, any_mode=options.mode is not None))
@@ -136,7 +140,7 @@ def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneRe
 
 def _tuned(problem: Problem, result: TuneResult) -> Tuning:
     if not result.ok:
-        raise NotTuned(plain(result.reason))
+        raise (SingleChoice if result.single else NotTuned)(plain(result.reason))
     return Tuning(
         op=result.op,
         shapes=problem.shapes,

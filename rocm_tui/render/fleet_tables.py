@@ -22,6 +22,7 @@ _STYLES = {
     "running": "accent",
     "failed": "bad",
     "cancelled": "dim",
+    "single": "dim",
     "waiting": "dim",
     "waits": "dim",
 }
@@ -204,7 +205,7 @@ def _differs(unit: UnitStanding) -> bool:
 
 
 def _told(unit: UnitStanding) -> str:
-    if unit.state == "failed":
+    if unit.state in ("failed", "single"):
         return plain("; ".join(unit.reasons))
     if unit.unmerged and unit.state != "merged":
         return plain(f"measured, not in the cache: {unit.unmerged}")
@@ -225,7 +226,8 @@ UNITS: tuple[Field[UnitStanding], ...] = (
     Field(
         "state", "STATE", 7, 9, text=_state,
         style=lambda unit: _STYLES.get(_state(unit), ""),
-        about="waiting, at hand: next there, running, done: measured, merged: in the cache, failed",
+        about="waiting, at hand: next there, running, done: measured, merged: in the cache, "
+        "failed, single: one choice, nothing to tune",
     ),
     Field(
         "id", "ID", 7, 10, drop=6, text=lambda unit: plain(unit.unit.id), style="dim",
@@ -254,7 +256,7 @@ UNITS: tuple[Field[UnitStanding], ...] = (
     ),
     Field(
         "note", "NOTE", 10, 200, drop=1, text=_told, fold=True,
-        style=lambda unit: "bad" if unit.state == "failed" else "warn",
+        style=lambda unit: {"failed": "bad", "single": "dim"}.get(unit.state, "warn"),
         about="why it has no times in the cache, or where it failed first",
     ),
 )  # fmt: skip

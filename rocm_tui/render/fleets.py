@@ -23,6 +23,7 @@ def line_of_run(standing: Standing, now: float) -> str:
     parts = [
         f"{counts.merged + counts.done} of {counts.units} tuned",
         counted(counts.failed, "failure") if counts.failed else "",
+        f"{counts.single} with one choice" if counts.single else "",
         counted(len(working), "device"),
         f"{rate:.1f} a minute" if rate is not None else "",
         f"about {running(left)} to go" if left and counts.left else "",
@@ -37,11 +38,17 @@ def outcome(standing: Standing) -> str:
     parts = [
         f"{counted(counts.merged, 'problem')} of {counts.units} tuned and in the cache",
         f"{counts.failed} failed" if counts.failed else "",
+        _nothing_to_tune(counts.single),
         f"{counts.cancelled} cancelled" if counts.cancelled else "",
         f"{counts.left} left" if counts.left else "",
         f"devices disagree on {disagree}" if disagree else "",
     ]
     return ", ".join(filter(None, parts))
+
+
+def _nothing_to_tune(many: int) -> str:
+    """Of problems with one choice."""
+    return f"{many} {'has' if many == 1 else 'have'} one choice: nothing to tune" if many else ""
 
 
 def state_of_run(standing: Standing, lives: bool, now: float) -> str:
@@ -82,6 +89,7 @@ def run_json(standing: Standing, lives: bool, now: float) -> dict[str, Any]:
         "merged": counts.merged,
         "failed": counts.failed,
         "cancelled": counts.cancelled,
+        "single": counts.single,
         "left": counts.left,
         "a_minute": standing.rate(now),
         "seconds_left": standing.seconds_left(now),

@@ -1,9 +1,9 @@
 """An agent that waits instead of tuning, as a real child process that speaks the protocol:
 `waiting_agent.py NAME [HASH [UNITS [FACTOR]]]`. It waits for a unit's weight in seconds.
 
-A unit whose title begins with `fails` has no result; with `own`, by its own fault. Times are FACTOR
-times those of others; below 1 the winner is another. Where UNITS is `cpu` it is a CPU's, which
-compiles two choices of each problem ahead, in that time.
+A unit whose title begins with `fails` has no result; with `own`, by its own fault; with `single`
+there is one choice of it. Times are FACTOR times those of others; below 1 the winner is another.
+Where UNITS is `cpu` it is a CPU's, which compiles two choices of each problem ahead, in that time.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ class Waiter:
         done = Done(self._name, offer.lease, unit.id, self._facts, seconds=unit.weight)
         if title.startswith(("fails", "own")):
             return Done(*_first(done), reason="it cannot", own=title.startswith("own"))
+        if title.startswith("single"):
+            return Done(*_first(done), reason="there is one", own=True, single=True)
         times = {"mm-1": 1.0 * self._factor, "mm-2": 2.0 * self._factor}
         if self._factor < 1:  # another winner than the others'
             times = {"mm-1": 2.0, "mm-2": 1.0}

@@ -55,6 +55,10 @@ class NotTuned(Exception):
     """Nothing was tuned; one line says why."""
 
 
+class SingleChoice(NotTuned):
+    """There is one choice, which Inductor takes without timing it."""
+
+
 class OtherMode(NotTuned):
     """The cache tells that this key was tuned in another mode."""
 
@@ -73,7 +77,8 @@ def run(job: TuneJob, tell: TellProgress, mark: Mark) -> TuneResult:
     except OtherMode as error:
         return TuneResult(ok=False, reason=str(error), conclusive=False, modes=modes)
     except (NotTuned, NotRebuildable) as error:
-        return TuneResult(ok=False, reason=str(error), modes=modes)
+        single = isinstance(error, SingleChoice)
+        return TuneResult(ok=False, reason=str(error), modes=modes, single=single)
 
 
 class Visits(retuning.Visits):
@@ -157,8 +162,10 @@ class _Tuning:
         by = self._story.selected.by if self._story.selected else None
         if by == "deterministic":
             raise NotTuned("deterministic mode is on, in which Inductor measures nothing")
-        names = ", ".join(choice.label for choice in self._story.choices)
-        raise NotTuned(f"there is nothing to choose from: Inductor offers {names or 'no choice'}")
+        labels = [choice.label for choice in self._story.choices]
+        names = ", ".join(labels) or "no choice"
+        kind = SingleChoice if len(labels) == 1 else NotTuned
+        raise kind(f"there is nothing to choose from: Inductor offers {names}")
 
     def _kept(self, seconds: float, trouble: str) -> TuneResult:
         task, key = self._task, self._task.key

@@ -30,7 +30,7 @@ from rocm_tui.tui.widgets.one_line import Key, OneLine
 _EVERY = 1.0
 """Seconds between two looks at the record, while this screen is open."""
 _NOTHING = "No fleet has tuned here yet: `rocm-tui tune --fleet local --all` begins a run."
-_ORDER = ("running", "failed", "done", "waiting", "cancelled", "merged")
+_ORDER = ("running", "failed", "done", "waiting", "cancelled", "single", "merged")
 """What a person looks for first."""
 
 

@@ -72,6 +72,25 @@ def test_the_file_is_that_of_one_worker_but_for_the_times(tuned: Path, tmp_path:
     assert again.returncode == 0 and "1 of them tuned already" in again.stderr
 
 
+def test_what_has_one_choice_is_said_to_have_one_and_is_no_failure(tmp_path: Path) -> None:
+    """A CPU has nothing to choose from for a plain product."""
+    words = (*WORDS[:-1], "--no-templates")
+    done = rocm_tui(tmp_path, "tune", *words, "--fleet", "local:cpu")
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout == "0 problems of 1 tuned and in the cache, 1 has one choice: nothing to tune\n"
+    )
+    assert "was not tuned" not in done.stderr
+    alone = rocm_tui(tmp_path, "tune", *words, "--json")
+    assert alone.returncode == 0, alone.stderr
+    told = json.loads(alone.stdout)
+    assert told["failed"] == told["tunings"] == []
+    assert [one["reason"] for one in told["single"]] == [
+        "there is nothing to choose from: Inductor offers mm"
+    ]
+    assert "has one choice" in alone.stderr
+
+
 def test_the_entry_of_a_problem_in_heats_has_all_choices(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from backend.wire.jobs import TuneJob, TuneResult
 from rocm_tui.fleet.messages import Cancel, Done, Facts, Offer, Unit
-from rocm_tui.fleet.queue import IN_A_ROW, LATE, SAMPLES, SILENT, Queue
+from rocm_tui.fleet.queue import IN_A_ROW, LATE, LOSSES, MISSED, SAMPLES, SILENT, Queue
 from rocm_tui.fleet.splitting import split
-from rocm_tui.fleet.steps import Accept, Fail, Ignore, Quarantine, Send, Step
+from rocm_tui.fleet.steps import Accept, Fail, Ignore, Quarantine, Send, Single, Step
 
 AGENTS = ("a", "b", "c")
 OK = TuneResult(ok=True)
@@ -34,11 +34,18 @@ def cancels(steps: Sequence[Step]) -> list[tuple[str, str]]:
 
 
 def said(
-    offer: tuple[str, str, str], ok: bool = True, own: bool = False, took: float = 1.0
+    offer: tuple[str, str, str],
+    ok: bool = True,
+    own: bool = False,
+    took: float = 1.0,
+    single: bool = False,
 ) -> Done:
     agent, lease, unit = offer
     reason = "" if ok else "it broke"
-    return Done(agent, lease, unit, Facts(), OK if ok else None, reason, own, took)
+    return Done(agent, lease, unit, Facts(), OK if ok else None, reason, own, took, single)
+
+
+HOWS = ("ok", "ok", "ok", "ok", "fails", "own", "single")
 
 
 class Story(RuleBasedStateMachine):
@@ -82,7 +89,7 @@ class Story(RuleBasedStateMachine):
                 self.accepted.append((step.done.unit, step.done.agent))
                 if step.settled:
                     self.settled.append(step.done.unit)
-            elif isinstance(step, Fail):
+            elif isinstance(step, Fail | Single):
                 self.settled.append(step.unit)
 
     @rule(agent=st.sampled_from(AGENTS))
@@ -97,12 +104,13 @@ class Story(RuleBasedStateMachine):
         self.leases[agent] = {}
         self.take(self.queue.gone(agent, "killed", self.now))
 
-    @rule(agent=st.sampled_from(AGENTS), how=st.sampled_from(["ok", "ok", "ok", "fails", "own"]))
+    @rule(agent=st.sampled_from(AGENTS), how=st.sampled_from(HOWS))
     def finishes(self, agent: str, how: str) -> None:
         if agent in self.there and self.leases[agent]:
             lease, unit = next(iter(self.leases[agent].items()))
             del self.leases[agent][lease]
-            done = said((agent, lease, unit), how == "ok", how == "own")
+            own, single = how in ("own", "single"), how == "single"
+            done = said((agent, lease, unit), how == "ok", own, single=single)
             self.old.append(done)
             self.take(self.queue.done(done, self.now))
 
@@ -215,6 +223,27 @@ def test_what_cannot_be_built_is_tried_once() -> None:
     [first] = offers(queue.hello("a", 0))
     steps = queue.done(said(first, ok=False, own=True), 1)
     assert any(isinstance(step, Fail) for step in steps) and queue.over
+
+
+def test_what_has_one_choice_is_settled_at_once_and_a_heat_with_one_has_failed() -> None:
+    queue = Queue([*units(40), *split(units(9)[0], ["triton-1", "triton-2"], 2)][:3])
+    [first, *rest] = offers(queue.hello("a", 0.0))
+    assert first[2] == "u0"
+    steps = queue.done(said(first, False, True, single=True), 1.0)
+    assert steps[0] == Single("u0", "it broke") and queue.states()["u0"] == "single"
+    steps = queue.done(said(rest[0], False, True, single=True), 1.0)
+    assert isinstance(steps[0], Fail) and queue.states()[rest[0][2]] == "failed"
+
+
+def test_what_an_agent_has_no_more_is_not_lent_for_ever() -> None:
+    """Its result could not be read here, or the offer there: another version of the program."""
+    queue = Queue(units(1))
+    steps = queue.hello("a", 0.0)
+    for turn in range(1, LOSSES * MISSED + 1):
+        assert not queue.over
+        steps = queue.beat("a", [], 2.0 * turn)
+    [failed] = [step for step in steps if isinstance(step, Fail)]
+    assert len(failed.reasons) == LOSSES and "no result" in failed.reasons[0] and queue.over
 
 
 def test_what_nobody_else_can_try_has_failed() -> None:

@@ -4,6 +4,7 @@ is merged, what another driver finds."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from rocm_tui.fleet.pipe import Pipes
 from rocm_tui.fleet.record import NoRun, Reader, Record, RecordFull, ask_to_cancel, record_path
 from rocm_tui.fleet.standing import Standing
 from rocm_tui.render.fleet_tables import UNITS
+from rocm_tui.render.fleets import outcome
 from rocm_tui.render.table import cells
 from tests.support.store_disks import mounted
 from tests.support.waiting_agent import HASH, waiting_starts, waiting_unit
@@ -79,6 +81,28 @@ def test_what_fails_is_told_and_the_rest_is_tuned(tmp_path: Path) -> None:
     assert [unit.state for unit in found] == ["merged", "failed", "failed"]
     assert [len(unit.reasons) for unit in found] == [0, 2, 1]
     assert sum("was not tuned" in line for line in told) == 2
+
+
+def test_a_problem_with_one_choice_is_nothing_to_tune_and_no_failure(tmp_path: Path) -> None:
+    """However many devices were asked for; who goes on with the run does not ask again."""
+    units = [waiting_unit(1, 0.05), waiting_unit(2, 0.05, "single"), waiting_unit(3, 0.05, "own")]
+    told: list[str] = []
+    with begin(tmp_path, units[:2], replace(WANTED, repeat=2)) as run:
+        run.work(Pipes(waiting_starts(names(2))), told.append)
+    standing = read(tmp_path, run.name)
+    assert [unit.state for unit in standing.units.values()] == ["merged", "single"]
+    assert [unit.reasons for unit in standing.units.values()] == [(), ("there is one",)]
+    assert told == [] and standing.counts().ok and standing.counts().left == 0
+    assert outcome(standing).endswith(
+        " of 2 tuned and in the cache, 1 has one choice: nothing to tune"
+    )
+    with Run.resume(Layout(tmp_path), WANTED, run.name) as again:
+        again.work()
+    counts = read(tmp_path, run.name).counts()
+    assert counts.ok and (counts.merged, counts.single) == (1, 1)
+    with begin(tmp_path, units[1:]) as run:
+        run.work(Pipes(waiting_starts(names(1))))
+    assert not read(tmp_path, run.name).counts().ok
 
 
 def test_an_agent_that_is_killed_is_started_again(tmp_path: Path) -> None:
@@ -238,6 +262,21 @@ def test_who_reads_the_record_sees_what_each_device_has(tmp_path: Path) -> None:
     assert seen == [("0000000", ["0000000", "0000001"], "works")]
     standing = read(tmp_path, run.name)
     assert standing.agents["a"].state == "waits" and standing.rate(time.time()) is not None
+
+
+def test_a_run_of_very_many_problems_is_read_back(tmp_path: Path) -> None:
+    """Its first line has them all, and is longer than what is read at once."""
+    known = {f"{n:064x}": n / 7 for n in range(1, 101)}
+    units = [replace(waiting_unit(n, 0.0), known=known) for n in range(2_000)]
+    with begin(tmp_path, units) as run:
+        size = run.path.stat().st_size
+        run._write(lines.Cancelled(units[0].id))
+    assert size > 16 << 20
+    reader = Reader(run.path)
+    assert [type(line) for _, line in reader.news()] == [lines.Begun, lines.Cancelled]
+    assert reader.news() == []
+    counts = read(tmp_path, run.name).counts()
+    assert (counts.units, counts.cancelled) == (2_000, 1)
 
 
 def test_the_record_is_one_drivers_alone(tmp_path: Path) -> None:
