@@ -162,12 +162,14 @@ class Run:
         self._layout = layout
         self._wanted = wanted
         self._record = record
+        self._new = False
 
     @classmethod
     def begin(cls, layout: Layout, wanted: Wanted, units: Sequence[Unit]) -> Run:
         """Raises NoRun, RecordFull and StoreErrors."""
         name = new_run()
         run = cls(layout, wanted, name, Record(layout, name))
+        run._new = True
         run._write(
             lines.Begun(
                 run=name,
@@ -209,6 +211,11 @@ class Run:
         self._record.close()
 
     @property
+    def fleet(self) -> Sequence[str]:
+        """The words for it."""
+        return self._wanted.fleet
+
+    @property
     def summary(self) -> str:
         """`12 problems, 3 of them done already`."""
         counts = self.standing.counts()
@@ -218,13 +225,13 @@ class Run:
         )
 
     def _opened(self) -> Fleet:
-        """A run that gets no fleet leaves no record. Raises NoFleet, UsageError, NoTorchPython."""
+        """A new run that gets no fleet leaves no record. Raises NoFleet, UsageError, NoTorchPython."""
         wanted = self._wanted
         try:
             return open_fleet(wanted.fleet, Site(self._layout.root, self.name, wanted.python))
         except RocmTuiError:
-            if self.standing.chosen is None:
-                self.path.unlink(missing_ok=True)
+            if self._new:
+                self._record.discard()
             raise
 
     def work(
@@ -232,11 +239,14 @@ class Run:
         fleet: Fleet | None = None,
         tell: Callable[[str], None] = lambda text: None,
         look: Callable[[], None] = lambda: None,
+        opened: Callable[[], None] = lambda: None,
     ) -> None:
-        """Until all is settled or nobody is left. Raises NoFleet, RecordFull."""
+        """Until all is settled or nobody is left; `opened` is called where there is a fleet for it.
+        Raises NoFleet, RecordFull."""
         open_ = [u for u in self.standing.units.values() if u.state in ("waiting", "running")]
         if fleet is None and open_:
             fleet = self._opened()
+        opened()
         there = fleet or _Nobody()
         many = len(there.agents) > 1
         canary = many if self._wanted.canary is None else self._wanted.canary

@@ -56,7 +56,7 @@ def do_fleet(args: argparse.Namespace) -> int:
         return ExitCode.YES
     if args.what == "show":
         run = pick_run(layout, args.run_name)
-        standing, lives = _standing(layout, run), driver_lives(layout, run)
+        standing, lives = _seen(layout, run)
         if args.json:
             document = run_json(standing, lives, now)
             document |= {"agents": agents_json(standing.agents)}
@@ -65,7 +65,7 @@ def do_fleet(args: argparse.Namespace) -> int:
         else:
             say.out(run_text(standing, lives, now))
         return ExitCode.YES
-    there = {run: (_standing(layout, run), driver_lives(layout, run)) for run in runs(layout)}
+    there = {run: _seen(layout, run) for run in runs(layout)}
     if args.json:
         say.out_json({"runs": [run_json(*pair, now) for pair in there.values()]})
         return ExitCode.of(bool(there))
@@ -74,6 +74,14 @@ def do_fleet(args: argparse.Namespace) -> int:
     for run, (standing, lives) in there.items():
         say.out(plain(f"{run}  {state_of_run(standing, lives, now)}"))
     return ExitCode.YES
+
+
+def _seen(layout: Layout, run: str) -> tuple[Standing, bool]:
+    """How it stands, and whether a driver is at it."""
+    lives, standing = driver_lives(layout, run), _standing(layout, run)
+    if not lives:
+        standing.left_alone()
+    return standing, lives
 
 
 def _standing(layout: Layout, run: str) -> Standing:

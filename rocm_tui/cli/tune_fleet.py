@@ -60,7 +60,6 @@ def tune_on_fleet(
             return _compile(layout, wanted, units, _gpu(args.compile_only), args.json)
         run = Run.begin(layout, wanted, units)
     with run, ended_by_signals():
-        say.err(f"run {run.name}: {run.summary}; `rocm-tui fleet show {run.name}` tells how it is")
         _work(run)
         return _report(run, args.json)
 
@@ -136,8 +135,12 @@ def _work(run: Run) -> None:
         line.show("")
         say.err(plain(text))
 
+    def opened() -> None:
+        tell(f"run {run.name}: {run.summary}; `rocm-tui fleet show {run.name}` tells how it is")
+
+    line.show(plain(f"asking {', '.join(run.fleet)} for devices"))
     try:
-        run.work(tell=tell, look=look)
+        run.work(tell=tell, look=look, opened=opened)
     except (KeyboardInterrupt, SystemExit):
         line.show("")
         say.err(f"ended; go on with: rocm-tui tune --resume {run.name}")

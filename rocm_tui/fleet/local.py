@@ -47,7 +47,9 @@ def local_devices(words: str, gpus: int) -> dict[str, str]:
             f"local:{words} is no fleet; write local, local:4, local:cpu or local:cpu:4"
         )
     many = int(count[0]) if count else (1 if cpu else gpus)
-    if not 0 < many <= MOST or (not cpu and many > gpus):
+    if not many:
+        raise NotAFleet(f"local:{words} is a fleet without a device")
+    if many > MOST or (not cpu and many > gpus):
         there = f"{gpus} visible here" if not cpu else f"{MOST} at most"
         raise NoFleet(f"local:{words} asks for {many} devices; there are {there}")
     return {f"cpu{n}" if cpu else str(n): CPU if cpu else str(n) for n in range(many)}

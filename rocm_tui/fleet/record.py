@@ -46,11 +46,12 @@ class Record:
         safe.make_folder(layout.root, self.path.parent)
         safe.make_folder(layout.root, lock_path(layout, run).parent)
         safe.check_file(layout.root, self.path)
-        self._lock = _taken(lock_path(layout, run))
+        self._lock_path = lock_path(layout, run)
+        self._lock = _taken(self._lock_path)
         for _ in range(_LOOKS):  # who only asks whether there is a driver holds it for a moment
             if self._lock is None:
                 time.sleep(_LOOK)
-                self._lock = _taken(lock_path(layout, run))
+                self._lock = _taken(self._lock_path)
         if self._lock is None:
             raise NoRun(
                 f"another driver is at the run {run}; `rocm-tui fleet cancel {run}` ends it"
@@ -83,6 +84,11 @@ class Record:
             self._control_end += len(data)
             return list(_units(data))
         return []
+
+    def discard(self) -> None:
+        """Of a run that never began."""
+        self.path.unlink(missing_ok=True)
+        self._lock_path.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._lock is not None:

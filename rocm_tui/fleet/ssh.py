@@ -14,7 +14,7 @@ from pathlib import Path
 from rocm_tui.environment import CPU
 from rocm_tui.fleet.local import MOST, agent_command
 from rocm_tui.fleet.pipe import Pipes, Start
-from rocm_tui.fleet.protocol import Fleet, NoFleet, Site
+from rocm_tui.fleet.protocol import Fleet, NoFleet, NotAFleet, Site
 from rocm_tui.ssh.address import SCHEME, Address, address_of
 from rocm_tui.ssh.child import Child, TooLong, pauses
 from rocm_tui.ssh.command import ssh_line
@@ -54,7 +54,7 @@ def open_ssh(words: str, site: Site) -> Fleet:
 
 
 def devices_of(text: str) -> list[str]:
-    """`0,2-3` is 0, 2 and 3. Raises NoFleet."""
+    """`0,2-3` is 0, 2 and 3. Raises NotAFleet."""
     devices: list[str] = []
     for part in text.split(","):
         form = _RANGE.fullmatch(part)
@@ -67,7 +67,9 @@ def devices_of(text: str) -> list[str]:
             devices.clear()
             break
     if not 0 < len(devices) <= MOST or len(set(devices)) < len(devices):
-        raise NoFleet(f"devices={text!r} is no list of devices; write devices=0,2-3 or devices=cpu")
+        raise NotAFleet(
+            f"devices={text!r} is no list of devices; write devices=0,2-3 or devices=cpu"
+        )
     return devices
 
 

@@ -17,7 +17,7 @@ from rocm_tui.fleet.lines import Line
 from rocm_tui.fleet.messages import Done, Facts, Unit
 
 State = Literal["waiting", "running", "done", "merged", "failed", "cancelled", "single"]
-AgentState = Literal["works", "waits", "ahead", "refused", "quarantined", "gone"]
+AgentState = Literal["works", "waits", "ahead", "refused", "quarantined", "gone", "ended"]
 RECENT = 600.0
 """Seconds whose results tell the rate."""
 
@@ -72,6 +72,8 @@ class AgentStanding:
     """Seconds at work on what it has done."""
     ahead: lines.Compiled | None = None
     """What it has compiled ahead, if that is what it does."""
+    ended: bool = False
+    """With its driver."""
 
     @property
     def state(self) -> AgentState:
@@ -81,6 +83,8 @@ class AgentStanding:
             return "quarantined"
         if self.gone:
             return "gone"
+        if self.ended:
+            return "ended"
         if self.ahead is not None:
             return "ahead"
         return "works" if self.unit else "waits"
@@ -186,7 +190,7 @@ class Standing:
                 self.units.pop(id, None)
         elif isinstance(line, lines.Over):
             self.over = line
-            self._nobody()
+            self.left_alone()
         elif isinstance(line, lines.Lent | lines.Ended | lines.Done):
             self._lease(at, line)
         elif isinstance(
@@ -204,17 +208,19 @@ class Standing:
 
     def _resume(self, at: float, line: lines.Resumed) -> None:
         self.over, self.process, self.started = None, line.process, at
-        self._nobody()
+        self.left_alone()
+        self.agents = {}
         for unit in self.units.values():
             if unit.state in ("failed", "cancelled"):
                 unit.state, unit.reasons, unit.ended = "waiting", (), None
 
-    def _nobody(self) -> None:
-        """No agent is there, and none has anything."""
+    def left_alone(self) -> None:
+        """No driver is at it, so no agent is there: who reads the record of a driver that was
+        killed says so."""
         for lease in list(self._lent):
             self._unlease(lease, self.last or 0.0)
-        if self.over is None:
-            self.agents = {}
+        for agent in self.agents.values():
+            agent.ended = True
 
     def _unlease(self, lease: str, at: float) -> None:
         id, agent = self._lent.pop(lease, ("", ""))

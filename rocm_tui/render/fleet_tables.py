@@ -23,6 +23,7 @@ _STYLES = {
     "failed": "bad",
     "cancelled": "dim",
     "single": "dim",
+    "ended": "dim",
     "waiting": "dim",
     "waits": "dim",
 }
@@ -116,7 +117,7 @@ DEVICES: tuple[Field[Device], ...] = (
     Field(
         "state", "STATE", 7, 11, text=lambda device: device.agent.state,
         style=lambda device: _STYLES.get(device.agent.state, ""),
-        about="works, waits, refused (another system), quarantined, gone",
+        about="works, waits, refused (another system), quarantined, gone, ended: with its driver",
     ),
     Field(
         "card", "CARD", 8, 26, drop=8, style="dim",
@@ -128,7 +129,7 @@ DEVICES: tuple[Field[Device], ...] = (
         about="choices that it has timed of the problem at work, of all",
     ),
     Field(
-        "time", "TIME", 5, 9, drop=3, right=True, style="dim",
+        "time", "TIME", 5, 11, drop=3, right=True, style="dim",
         text=lambda device: "" if device.seconds is None else fmt.running(device.seconds),
         about="since it has been at this problem",
     ),
@@ -242,7 +243,7 @@ UNITS: tuple[Field[UnitStanding], ...] = (
         about="the devices that have it now, or that tuned it",
     ),
     Field(
-        "took", "TOOK", 6, 8, drop=5, right=True, text=_took, style="dim",
+        "took", "TOOK", 6, 11, drop=5, right=True, text=_took, style="dim",
         about="to tune it, on the device whose times count",
     ),
     Field(

@@ -55,7 +55,7 @@ def state_of_run(standing: Standing, lives: bool, now: float) -> str:
     """How it does, or what came of it."""
     if lives and standing.over is None:
         return f"at work: {line_of_run(standing, now)}"
-    over = "over" if standing.over is not None else "its driver was killed"
+    over = "over" if standing.over is not None else "its driver is gone"
     return f"{over}: {outcome(standing)}"
 
 
@@ -65,6 +65,8 @@ def run_text(standing: Standing, lives: bool, now: float) -> str:
     lines = [plain(f"{begun.run}  {state_of_run(standing, lives, now)}")]
     if standing.over is not None and standing.over.reason:
         lines.append(plain(f"it ended: {standing.over.reason}"))
+    if not lives and standing.counts().left:
+        lines.append(plain(f"go on with: rocm-tui tune --resume {begun.run}"))
     if standing.chosen is not None:
         hash = standing.chosen.system_hash[:12]
         lines.append(plain(f"times of {standing.chosen.device_class}, system hash {hash}"))

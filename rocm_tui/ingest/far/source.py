@@ -56,6 +56,8 @@ class FarSource:
         self._thread: threading.Thread | None = None
         self._link: Link | None = None
         self._seen = LinkSeen(text, "connecting", time.time())
+        self._since, self._due = time.monotonic(), 0.0
+        """The `when` and `retry` of `_seen`, by a clock that nobody sets."""
         self._uids: set[str] = set()
         self._others = 0
         self._unread = False
@@ -81,8 +83,8 @@ class FarSource:
         seen, path = self._seen, self._place(self._address.path)
         root = known.pop(path, None) if self._address.path else None
         size, read, problems = (root.size, root.read, root.problems) if root else (0, 0, 0)
-        told = away_text(seen, time.time()), seen.why, root.words if root else ""
-        words = " · ".join(filter(None, told))
+        away_for = away_text(self._by_the_clock(seen), time.time())
+        words = " · ".join(filter(None, (away_for, seen.why, root.words if root else "")))
         format = root.format if root else "folder"
         own = SourceStatus(path, format, size, read, problems, "ssh", seen.state, words)
         away = None if seen.state == "following" else seen.state
@@ -107,7 +109,7 @@ class FarSource:
             if time.monotonic() - begun > _STEADY:
                 ahead = pauses()
             seconds = next(ahead)
-            self._say("lost", why=why, retry=time.time() + seconds)
+            self._say("lost", why=why, seconds=seconds)
             while (left := self._left()) > 0 and not self._stopping.wait(min(left, _TICK)):
                 self._tick()
 
@@ -172,24 +174,35 @@ class FarSource:
         if max(len(self._uids), self._others, len(self._statuses)) > _MOST:
             raise Lost(f"tells of more than {_MOST:,} things")
 
-    def _say(self, state: LinkState, *, why: str = "", retry: float | None = None) -> None:
-        seen = self._seen
-        since = seen.when if "following" not in (state, seen.state) else time.time()
+    def _say(self, state: LinkState, *, why: str = "", seconds: float | None = None) -> None:
+        """`seconds`: until it is tried again."""
+        seen, now = self._seen, time.monotonic()
+        if "following" in (state, seen.state):
+            self._since = now
+        self._due = now + (seconds or 0.0)
+        retry = None if seconds is None else 0.0
         reached = seen.reached or state == "following"
-        self._seen = LinkSeen(self._text, state, since, retry, why, reached)
+        self._tell(LinkSeen(self._text, state, 0.0, retry, why, reached))
+
+    def _tell(self, seen: LinkSeen) -> None:
+        self._seen = self._by_the_clock(seen)
         self._told = time.monotonic()
         self._put([self._seen])
 
+    def _by_the_clock(self, seen: LinkSeen) -> LinkSeen:
+        """With the times that the machine's clock, which may be set, has for them now."""
+        ahead = time.time() - time.monotonic()
+        retry = None if seen.retry is None else self._due + ahead
+        return replace(seen, when=self._since + ahead, retry=retry)
+
     def _left(self) -> float:
         """Seconds until the next try."""
-        return (self._seen.retry or 0.0) - time.time()
+        return self._due - time.monotonic()
 
     def _tick(self) -> None:
         """While it is away seconds are counted, where it is shown."""
-        now = time.monotonic()
-        if self._seen.state != "following" and now - self._told >= _TICK:
-            self._told = now
-            self._put([self._seen])
+        if self._seen.state != "following" and time.monotonic() - self._told >= _TICK:
+            self._tell(self._seen)
 
     def _put(self, records: list[Record]) -> None:
         if records and not self._stopping.is_set():

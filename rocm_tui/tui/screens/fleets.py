@@ -114,6 +114,8 @@ class FleetsScreen(BaseScreen):
             if wanted == self._run:
                 self._standing.apply(news)
                 self._lives = lives and self._standing.over is None
+                if not self._lives:
+                    self._standing.left_alone()
         finally:
             self._looking = False
             if self.is_attached:

@@ -17,6 +17,7 @@ from rocm_tui.actions.fleet import Run, Wanted
 from rocm_tui.fleet import lines
 from rocm_tui.fleet.messages import Facts, Unit
 from rocm_tui.fleet.pipe import Pipes
+from rocm_tui.fleet.protocol import NotAFleet
 from rocm_tui.fleet.record import NoRun, Reader, Record, RecordFull, ask_to_cancel, record_path
 from rocm_tui.fleet.standing import Standing
 from rocm_tui.render.fleet_tables import UNITS
@@ -262,6 +263,19 @@ def test_who_reads_the_record_sees_what_each_device_has(tmp_path: Path) -> None:
     assert seen == [("0000000", ["0000000", "0000001"], "works")]
     standing = read(tmp_path, run.name)
     assert standing.agents["a"].state == "waits" and standing.rate(time.time()) is not None
+
+
+def test_words_that_are_no_fleet_leave_no_new_run_and_take_none_away(tmp_path: Path) -> None:
+    wanted = Wanted(fleet=("locl",))
+    with begin(tmp_path, [waiting_unit(1, 0.1)], wanted) as run, pytest.raises(NotAFleet):
+        run.work()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    with begin(tmp_path, [waiting_unit(1, 0.1)]) as run:
+        pass  # killed before any device was there
+    again = Run.resume(Layout(tmp_path), wanted, run.name)
+    with again, pytest.raises(NotAFleet):
+        again.work()
+    assert read(tmp_path, run.name).counts().left == 1
 
 
 def test_a_run_of_very_many_problems_is_read_back(tmp_path: Path) -> None:

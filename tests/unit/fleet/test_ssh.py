@@ -21,7 +21,7 @@ from rocm_tui.fleet import lines
 from rocm_tui.fleet import ssh as fleet_ssh
 from rocm_tui.fleet.messages import Done, Gone, Hello, Offer, ToDriver
 from rocm_tui.fleet.opening import open_fleet
-from rocm_tui.fleet.protocol import Fleet, NoFleet, Site
+from rocm_tui.fleet.protocol import Fleet, NoFleet, NotAFleet, Site
 from rocm_tui.fleet.record import Reader, record_path
 from rocm_tui.fleet.ssh import devices_of
 from tests.support.ended import ended
@@ -214,7 +214,7 @@ def test_a_host_without_rocm_tui(server: Server, far: Path, command: str, says: 
 def test_words_that_are_no_fleet() -> None:
     assert devices_of("0,2-4") == ["0", "2", "3", "4"]
     for text in ("", "x", "3-1", "0,0", "0-999", "-1", "0;1"):
-        with pytest.raises(NoFleet):
+        with pytest.raises(NotAFleet):
             devices_of(text)
     for words in ("ssh://-oProxyCommand=x", "ssh://b?port=1", "ssh://"):
         with pytest.raises(UsageError):

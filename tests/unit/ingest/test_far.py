@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from itertools import islice, repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -332,6 +333,24 @@ def test_a_host_that_is_not_there_is_tried_again(
             server.start()
             screen.has(32)
             assert not screen.model.problems
+    finally:
+        if server._poll() is not None:
+            server.start()
+
+
+@needs_sshd
+def test_a_clock_that_is_set_back_delays_no_try(
+    logs: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.stop()
+    try:
+        with Screen(server.address(logs)) as screen:
+            wait_for(lambda: "lost" in screen.states)
+            back = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() - 3600)
+            monkeypatch.setattr(far_source, "time", back)
+            wait_for(lambda: screen.link.when < time.time() - 3000)
+            server.start()
+            screen.has(32)
     finally:
         if server._poll() is not None:
             server.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from rocm_tui.cli.entry import main
 from rocm_tui.fleet.messages import Unit
 from rocm_tui.fleet.pipe import Pipes
 from rocm_tui.fleet.places import record_path
-from rocm_tui.fleet.record import Reader, ask_to_cancel
+from rocm_tui.fleet.record import Reader, ask_to_cancel, runs
 from rocm_tui.fleet.standing import Standing
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.fleets import FleetsScreen
@@ -96,6 +98,37 @@ async def test_runs_are_turned_over_and_read_only_cancels_none(tmp_path: Path) -
             assert "over: 1 problem of 1 tuned and in the cache" in all_text(app)
             assert isinstance(app.screen, FleetsScreen)
     assert standing_of(second).counts().cancelled == 1
+
+
+async def test_a_driver_that_is_killed_leaves_nobody_at_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its record says no more than that a problem was lent to an agent, which is gone with it."""
+    program = (
+        "import sys, time; from tests.unit.tui import test_fleets as t\n"
+        "from pathlib import Path\n"
+        "with t.at_work(Path(sys.argv[1]), [t.waiting_unit(1, 600, 'mm long')], 'a/0'):\n"
+        "    time.sleep(600)"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    try:
+        async with running(tmp_path, size=(140, 40)) as (app, pilot):
+            await until(pilot, lambda: bool(runs(Layout(tmp_path))))
+            await pilot.press("F")
+            await until(pilot, lambda: " works " in all_text(app) and "running" in all_text(app))
+            driver.kill()
+            driver.wait()
+            await until(pilot, lambda: "its driver is gone" in all_text(app))
+            await until(pilot, lambda: " works " not in all_text(app))
+            assert " ended " in all_text(app) and "waiting" in all_text(app)
+            assert "running" not in all_text(app)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert main(["fleet", "show", "--cache-dir", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "go on with: rocm-tui tune --resume " in shown
+    assert "works" not in shown and "running" not in shown
 
 
 async def test_without_a_run_it_says_how_to_begin_one(tmp_path: Path) -> None:
