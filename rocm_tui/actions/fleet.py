@@ -225,7 +225,7 @@ class Run:
         )
 
     def _opened(self) -> Fleet:
-        """A new run that gets no fleet leaves no record. Raises NoFleet, UsageError, NoTorchPython."""
+        """A new run that gets none leaves no record. Raises NoFleet, UsageError, NoTorchPython."""
         wanted = self._wanted
         try:
             return open_fleet(wanted.fleet, Site(self._layout.root, self.name, wanted.python))
