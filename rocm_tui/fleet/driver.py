@@ -18,7 +18,7 @@ from rocm_tui.environment import CPU
 from rocm_tui.fleet import lines
 from rocm_tui.fleet.ahead import Ahead, gpu_of, is_of_cpu, problem_id, shares
 from rocm_tui.fleet.lines import Line
-from rocm_tui.fleet.merger import Merger, choose, class_of, refusal, slow_cards
+from rocm_tui.fleet.merger import Merger, checked, choose, class_of, refusal, slow_cards
 from rocm_tui.fleet.messages import (
     PROTOCOL,
     Beat,
@@ -150,7 +150,9 @@ class Driver:
             self._do(self._queue.beat(message.agent, message.leases, now), now)
             self._pulse(message, now)
         elif isinstance(message, Done):
-            self._do(self._queue.done(message, now), now)
+            known = self._standing.units.get(message.unit)
+            done = message if known is None else checked(message, known.unit.job)
+            self._do(self._queue.done(done, now), now)
         elif isinstance(message, Compiled):
             for text in self._ahead.compiled(message):
                 self._tell(text)
@@ -297,7 +299,7 @@ class Driver:
         if isinstance(message, Offer):
             message = replace(message, unit=self._filled(message.unit))
             self._note(lines.Lent(step.agent, message.lease, message.unit.id))
-        elif isinstance(message, Cancel):
+        elif isinstance(message, Cancel) and self._standing.has_lent(message.lease):
             self._note(lines.Ended(step.agent, message.lease))
         self._fleet.offer(step.agent, message)
 

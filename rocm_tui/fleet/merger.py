@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from backend.cache.fold import fold
@@ -19,7 +20,7 @@ from backend.disk.safe import check_file
 from backend.model.choice import Choice
 from backend.pins.held import pinned_choices
 from backend.pins.retuned import hold_again, learn
-from backend.wire.jobs import TuneResult
+from backend.wire.jobs import TuneJob, TuneResult
 from rocm_tui.environment import CPU
 from rocm_tui.fleet.lines import Chosen, Merged
 from rocm_tui.fleet.messages import Done, Facts, Unit
@@ -72,6 +73,24 @@ def refusal(facts: Facts, chosen: Chosen) -> str:
             f"{facts.host} has {class_of(facts)}, the run {chosen.device_class}: one system hash, "
             "but times of unlike devices do not go into one file; choose with --class"
         )
+    return ""
+
+
+def checked(done: Done, job: TuneJob) -> Done:
+    """Without its result where that is none of the job."""
+    good = done.result if done.result is not None and done.result.ok else None
+    why = misfit(job, good) if good is not None else ""
+    return replace(done, result=None, reason=why) if why else done
+
+
+def misfit(job: TuneJob, result: TuneResult) -> str:
+    """Why this is no result of the job; empty where it is."""
+    told = result.op, result.inputs, result.precision
+    asked = job.op, job.inputs or result.inputs, (job.inputs and job.precision) or result.precision
+    if told != asked:
+        return "it told times of another problem"
+    if min(result.times.values(), default=0.0) < 0:
+        return "it told times below zero"
     return ""
 
 

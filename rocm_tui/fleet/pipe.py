@@ -25,6 +25,8 @@ AGAIN = (1.0, 5.0, 20.0)
 says `Hello` has all of them again."""
 LINE = 16 << 20
 """Bytes of the longest line that is a message."""
+UNREAD = 64 << 20
+"""Bytes that an agent may leave unread: an offer is a line, and it has two."""
 _CHUNK = 1 << 16
 _LAST_LINES = 8
 
@@ -86,6 +88,8 @@ class Pipes:
         if there is not None and there.process is not None:
             there.unsent += line_of(message)
             self._write(there)
+            if len(there.unsent) > UNREAD:
+                self._lost(there, "it does not read what it is told")
 
     def results(self, timeout: float) -> Sequence[ToDriver]:
         end = time.monotonic() + timeout

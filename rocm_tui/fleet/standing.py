@@ -146,6 +146,10 @@ class Standing:
             states["running"],
         )
 
+    def has_lent(self, lease: str) -> bool:
+        """Whether an agent has it now."""
+        return lease in self._lent
+
     def rate(self, now: float) -> float | None:
         """Units a minute, lately; None before the first."""
         if self.started is None or not self._ends:

@@ -262,7 +262,7 @@ def test_who_reads_the_record_sees_what_each_device_has(tmp_path: Path) -> None:
         run.work(Pipes(waiting_starts(["a"])), look=look)
     assert seen == [("0000000", ["0000000", "0000001"], "works")]
     standing = read(tmp_path, run.name)
-    assert standing.agents["a"].state == "waits" and standing.rate(time.time()) is not None
+    assert standing.agents["a"].state == "ended" and standing.rate(time.time()) is not None
 
 
 def test_words_that_are_no_fleet_leave_no_new_run_and_take_none_away(tmp_path: Path) -> None:
