@@ -88,10 +88,11 @@ class Record:
     def discard(self) -> None:
         """Of a run that never began."""
         self.path.unlink(missing_ok=True)
-        self._lock_path.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._lock_path.unlink()  # a run would leave one for ever
             os.close(self._lock)
             self._lock = None
 
@@ -120,7 +121,7 @@ def ask_to_cancel(layout: Layout, run: str, unit: str | None) -> None:
 def driver_lives(layout: Layout, run: str) -> bool:
     """Whether a driver holds the run now, on any host that shares the file system's locks."""
     try:
-        lock = _taken(lock_path(layout, run))
+        lock = _taken(lock_path(layout, run), make=False)
     except OSError:
         return False
     if lock is not None:
@@ -128,18 +129,28 @@ def driver_lives(layout: Layout, run: str) -> bool:
     return lock is None
 
 
-def _taken(path: Path) -> int | None:
+def _taken(path: Path, *, make: bool = True) -> int | None:
     """The descriptor that holds the lock; None where another process does. Raises OSError."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+    while True:
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, path):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # its holder removed it: the next one is another file
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    return False
 
 
 def _size(path: Path) -> int:

@@ -155,6 +155,8 @@ class Standing:
         if self.started is None or not self._ends:
             return None
         since = max(self.started, now - RECENT)
+        if now < since:  # the clock was set back
+            return None
         recent = sum(at >= since for at, _ in self._ends)
         return 60.0 * recent / max(1.0, now - since) if recent else None
 

@@ -24,7 +24,7 @@ def line_of_run(standing: Standing, now: float) -> str:
         f"{counts.merged + counts.done} of {counts.units} tuned",
         counted(counts.failed, "failure") if counts.failed else "",
         f"{counts.single} with one choice" if counts.single else "",
-        counted(len(working), "device"),
+        counted(len(working), "device") if standing.agents else "waiting for devices",
         f"{rate:.1f} a minute" if rate is not None else "",
         f"about {running(left)} to go" if left and counts.left else "",
     ]

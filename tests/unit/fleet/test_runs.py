@@ -4,6 +4,8 @@ is merged, what another driver finds."""
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,15 @@ from rocm_tui.fleet import lines
 from rocm_tui.fleet.messages import Facts, Unit
 from rocm_tui.fleet.pipe import Pipes
 from rocm_tui.fleet.protocol import NotAFleet
-from rocm_tui.fleet.record import NoRun, Reader, Record, RecordFull, ask_to_cancel, record_path
+from rocm_tui.fleet.record import (
+    NoRun,
+    Reader,
+    Record,
+    RecordFull,
+    ask_to_cancel,
+    driver_lives,
+    record_path,
+)
 from rocm_tui.fleet.standing import Standing
 from rocm_tui.render.fleet_tables import UNITS
 from rocm_tui.render.fleets import outcome
@@ -299,6 +309,27 @@ def test_the_record_is_one_drivers_alone(tmp_path: Path) -> None:
         Record(Layout(tmp_path), "r")
     record.close()
     Record(Layout(tmp_path), "r").close()
+
+
+def test_a_lock_goes_with_its_driver_and_is_never_two_drivers(tmp_path: Path) -> None:
+    """Each that ends removes it, while others try to take it."""
+    layout, held, most = Layout(tmp_path), list[int](), list[int]()
+
+    def drive(me: int) -> None:
+        for _ in range(40):
+            with suppress(NoRun):
+                record = Record(layout, "run")
+                held.append(me)
+                most.append(len(held))
+                time.sleep(0.001)
+                held.remove(me)
+                record.close()
+            driver_lives(layout, "run")
+
+    with ThreadPoolExecutor(4) as drivers:
+        list(drivers.map(drive, range(4)))
+    assert max(most) == 1 and not driver_lives(layout, "run")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_what_waits_for_its_device_does_not_run(tmp_path: Path) -> None:
