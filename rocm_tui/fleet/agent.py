@@ -156,9 +156,10 @@ class Agent:
             return
         while not self._over.is_set():
             with self._changed:
-                if not self._leases:
+                while not self._leases and not self._over.is_set():
                     self._changed.wait()
-                    continue
+                if self._over.is_set():
+                    return
                 lease = self._leases[0]
             done = self._tune(lease) if lease.gpu is None else self._compile(lease, lease.gpu)
             with self._changed:

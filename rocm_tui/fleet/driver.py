@@ -164,7 +164,8 @@ class Driver:
         agent, facts = hello.agent, hello.facts
         self._first_hello = now if self._first_hello is None else self._first_hello
         if hello.protocol != PROTOCOL:
-            self._refuse(agent, facts, f"{facts.host} has another version of rocm-tui")
+            spoken = f"speaks protocol {hello.protocol}, this one {PROTOCOL}"
+            self._refuse(agent, facts, f"rocm-tui on {facts.host} {spoken}: upgrade the older one")
             return
         self._came[agent] = facts
         if self._merger is not None:

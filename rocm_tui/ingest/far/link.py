@@ -57,6 +57,7 @@ class Link:
             raise Lost(f"a line of more than {LONGEST >> 20} MiB came") from None
         except WireError as error:
             raise Lost(f"what came is not of rocm-tui: {brief(str(error), 100)}") from None
+        self._say_that_we_listen()
         if not told:
             self._check()
         return told
@@ -121,9 +122,13 @@ class Link:
             raise Lost(self._strange() if self._chatter else f"no answer in {PATIENCE:.0f} s")
         if self._hello is not None and now - child.heard > SILENCE:
             raise Lost(f"silent for {SILENCE:.0f} s")
+
+    def _say_that_we_listen(self) -> None:
+        """However much there is to hear: the far side ends where it hears nothing for long."""
+        now = time.monotonic()
         if now - self._spoke >= BEAT:
             self._spoke = now
-            child.say(b"\n")
+            self._child.say(b"\n")
 
     def _why(self, code: int) -> str:
         """In words, what ssh or the far shell ended with."""

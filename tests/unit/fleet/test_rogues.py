@@ -96,3 +96,12 @@ def test_an_agent_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch
         assert not list(fleet.agents)
     finally:
         fleet.stop()
+
+
+def test_another_protocol_is_refused_in_words_that_say_what_to_do(tmp_path: Path) -> None:
+    program = PROGRAM.replace('"facts": facts})', '"facts": facts, "protocol": 9})', 1)
+    start = Start((sys.executable, "-c", program.replace("ANSWERS", "[]")))
+    run = worked(tmp_path, start)
+    refused = run.standing.agents["a"].refused
+    assert "speaks protocol 9, this one 1: upgrade the older one" in refused
+    assert run.standing.counts().left == 1

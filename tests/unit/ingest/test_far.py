@@ -313,6 +313,20 @@ def test_a_later_version_there_is_read_as_far_as_it_is_known(logs: Path, server:
 
 
 @needs_sshd
+def test_a_far_side_that_tells_without_a_pause_hears_that_we_listen(
+    logs: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would end in the middle of what it has to tell. A word or two it gets while the
+    connection is made."""
+    monkeypatch.setattr(far_link, "BEAT", 0.2)
+    heard = logs.parent / "heard"
+    talks = """exec 3<&0; cat <&3 > %s & echo '{"is": "hello", "version": "1"}'
+while echo '{"is": "beat"}'; do :; done"""
+    with Screen(server.address(logs, script(logs.parent / "talks", talks % heard))):
+        wait_for(lambda: heard.exists() and heard.stat().st_size > 5)
+
+
+@needs_sshd
 def test_chatter_of_a_login_is_passed_over(logs: Path, server: Server) -> None:
     chatter = f'echo Welcome; echo; exec {server.folder}/rocm-tui "$@"'
     chatty = script(logs.parent / "chatty", chatter)
