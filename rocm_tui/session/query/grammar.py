@@ -293,7 +293,12 @@ class _Parser:
         if dots and sign in ":=":
             first = self._number(start, field, low) if low else (-inf, 0.0)
             last = self._number(start, field, high) if high else (inf, 0.0)
-            return None if first is None or last is None else Range(first[0], last[0])
+            if first is None or last is None:
+                return None
+            if first[0] > last[0]:
+                self._fault(start, f"{low} is more than {high}: write {field.name}:{high}..{low}")
+                return None
+            return Range(first[0], last[0])
         number = self._number(start, field, value)
         if number is None:
             return None
