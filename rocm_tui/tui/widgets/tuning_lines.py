@@ -12,6 +12,7 @@ from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, natural
+from rocm_tui.render.shares import SHARES
 from rocm_tui.render.table import Line
 from rocm_tui.session.facets import Differing, SourceNames, source_of
 from rocm_tui.session.grouping import Entry, Folded, Heading
@@ -88,6 +89,7 @@ class TuningLines:
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
+        # Columns of one width say it themselves: 0 is no content that asks for less.
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
         differing, names = facets.shown(rows, self._differing.of, self._sources.of)
         for key in facets.KEYS - differing.keys():
@@ -100,9 +102,9 @@ class TuningLines:
             self._names = names
             self._lines.clear()
         if any(row.tuning.measured is not None for row in sample):
-            self._wants |= {"error": 4, "lead": _BEATEN}
+            self._wants |= {"error": 0, "lead": _BEATEN}
         if any(row.share is not None for row in sample):
-            self._wants |= {"calls": 5, "share": 7, "to_gain": 8}
+            self._wants |= dict.fromkeys((field.key for field in SHARES), 0)
         for key in self._hidden:
             self._wants.pop(key, None)
 

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from backend.model.choice import Choice
 from backend.model.events import GraphCompiled
 from backend.model.graph import Graph
+from backend.model.tuning import Tuning
 from rocm_tui.cli.entry import main
 from rocm_tui.render.shares import SIGNS, share_line
+from rocm_tui.render.tunings import cells
+from rocm_tui.session.model import Row
 from rocm_tui.session.query.fields import BY_NAME
 from rocm_tui.session.shares import Part, Share, Told
+from rocm_tui.tui.widgets.tuning_lines import TuningLines
 from tests.support.graph_log import tune, use, write_program, writer_of
 from tests.support.profile_lab import FORWARD, training
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
@@ -92,6 +97,20 @@ def test_ls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert tunings[16]["share_by"] == "measured" and tunings[32]["share"] is None
     assert [graph["id"] for graph in tunings[8]["graphs"]] == ["aaaaaa1", "bbbbbb2"]
+
+
+def test_no_width_of_a_screen_cuts_a_number() -> None:
+    sizes = ((4096, 4096), (4096, 4096))
+    tuning = Tuning("mm", shapes=sizes, choices=(Choice("triton_mm_" + "1" * 40, "t-b", 1.0),))
+    share = Share("llama.py", 99_999, 0.999, "once")
+    row = Row("a", "a", 1, tuning, seen=0.0, share=share)
+    lines = TuningLines()
+    lines.measure([row], "")
+    for width in range(80, 241):
+        for slot in lines.slots(width):
+            if slot.column.key in ("calls", "share", "to_gain"):
+                [(text, _)] = cells(row, 0.0, keys=(slot.column.key,)).values()
+                assert slot.cell(text).strip() == text, width
 
 
 @pytest.mark.parametrize(
