@@ -7,7 +7,7 @@ StoreError
   UnsafePath          writing there could write for, or as, another user
   NotWritable         read-only, no permission, or the disk is full; the old file is intact
     Busy                another process holds the lock
-  PinRefused          the pin makes no sense: failed, unknown, or not pinned at all
+  PinRefused          the pin makes no sense: failed, unknown, not pinned at all, not what was asked
   InputsKeyInvalid    a text that is not an inputs key (also a ValueError)
   EventInvalid        a line that is not an event (also a ValueError)
   ShareInvalid        a file that is not an export of pins

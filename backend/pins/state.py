@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -22,7 +22,6 @@ from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import TRITON
 from backend.model.origin import any_toolchain, is_own, kind_of
 from backend.model.pin import Pin, PinState, Proof
-from backend.model.problem import TuningKey
 from backend.pins.file import Record
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
@@ -226,24 +225,6 @@ class PinStatus:
     detail: str = ""
     proof: Proof | None = None
     stale: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PinPlan:
-    """What a pin would change. `numbers` of `path` are raised out of reach, in these precisions;
-    `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
-    `waits`: the cache file does not have the choice, so nothing changes until it is tuned."""
-
-    key: TuningKey
-    hash: str
-    system_hash: str
-    path: Path
-    numbers: int
-    precisions: tuple[str, ...]
-    graphs: tuple[GraphEntry, ...]
-    timings: Mapping[str, Mapping[str, float]]
-    replaces: Pin | None = None
-    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

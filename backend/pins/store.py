@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backend.cache.autotune import INFINITY, is_raised
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
@@ -38,13 +37,12 @@ from backend.pins.file import (
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry
 from backend.pins.held import HeldCache
-from backend.pins.kernels import system_of
-from backend.pins.making import Change, Making, Want, pinned, record_of, released
-from backend.pins.numbers import came_back, holding, is_time, learn, releasing
+from backend.pins.making import Change, Making, Want, pinned, released
+from backend.pins.numbers import came_back, holding, learn, releasing
+from backend.pins.plan import PinPlan, check_agreed, plan_of, same_pin
 from backend.pins.state import (
     GRAPHS_APPEARED,
     GraphSweeper,
-    PinPlan,
     PinReport,
     PinStatus,
     state_of,
@@ -103,28 +101,8 @@ class PinStore:
         With it, and `wait`, a choice that is not there yet is no reason to refuse. `table` is the
         file of an entry of a tuned table, whose values `config` has.
         """
-        path = self._cache.locate(system_hash, key, hash, wait, table)
-        file = read_pin_file(self.layout.pins)
-        old = find(file.pins, system_of(path, key.op), key)
-        record = record_of(self._cache, path, key, hash, file, dict(config or {}))
-        stored = self._cache.stored(record) or {}
-        record = learn(record, stored)  # another process may have written since
-        raised = sum(is_raised(float(text)) for text in holding(record, stored).values())
-        ours = is_inductors(key.op) or is_table(key.op)
-        if is_table(key.op):
-            raised = self._cache.tables.changes(record)
-        return PinPlan(
-            key=key,
-            hash=hash,
-            system_hash=record.system_hash,
-            path=path,
-            numbers=len(self._cache.configs.differing(record)) if is_inductors(key.op) else raised,
-            precisions=tuple(p for p in stored if is_time(record.tokens[p].get(hash, INFINITY))),
-            graphs=tuple(self._graphs.stale(record, self._graphs.live())),
-            timings=record.timings,
-            replaces=old.pin if old else None,
-            waits=not (ours or any(hash in numbers for numbers in stored.values())),
-        )
+        want = Want(system_hash, key, hash, config=dict(config or {}), wait=wait, table=table)
+        return plan_of(read_pin_file(self.layout.pins), self._cache, self._graphs, want)
 
     def pin(
         self,
@@ -139,17 +117,25 @@ class PinStore:
         undoes: float = 0.0,
         table: Path | None = None,
         group: Group | None = None,
+        agreed: PinPlan | None = None,
     ) -> PinReport:
         """Let `hash` be the choice of (op, inputs) in every precision, for every later reader.
 
         `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
         `wait` is as in `plan`: such a pin counts once the choice was tuned; `table` too. `undoes`:
-        see `undo`; `group`: the command that pins this among others.
+        see `undo`; `group`: the command that pins this among others. `agreed` is what a person was
+        told that it would change: PinRefused where that is so no more.
         Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was recorded.
         """
         want = Want(system_hash, key, hash, label, note, dict(config or {}), wait, table)
         made = Making(who or default_who(), group, undoes)
-        return self.change(lambda file, cache: [pinned(file, cache, want, made)])[0]
+
+        def make(file: PinFile, cache: HeldCache) -> list[Change]:
+            if agreed is not None:
+                check_agreed(agreed, plan_of(file, cache, self._graphs, want))
+            return [pinned(file, cache, want, made)]
+
+        return self.change(make)[0]
 
     def unpin(
         self,
@@ -158,8 +144,10 @@ class PinStore:
         who: str | None = None,
         undoes: float = 0.0,
         group: Group | None = None,
+        held: Pin | None = None,
     ) -> PinReport:
-        """Take a pin back: its numbers and graphs. Raises PinRefused if there is none."""
+        """Take a pin back: its numbers and graphs. Raises PinRefused if there is none, or if it is
+        not the one that was `held` when a person was asked."""
         made = Making(who or default_who(), group, undoes)
 
         def release(file: PinFile, cache: HeldCache) -> list[Change]:
@@ -172,6 +160,10 @@ class PinStore:
             if not chosen:
                 raise PinRefused(
                     f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned; see the pins"
+                )
+            for other in (r.pin for r in chosen if held and not same_pin(r.pin, held)):
+                raise PinRefused(
+                    f"{brief(other.label, 60)} was pinned meanwhile; nothing was unpinned"
                 )
             return [released(file, cache, record, made) for record in chosen]
 

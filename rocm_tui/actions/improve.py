@@ -26,10 +26,18 @@ from backend.model.session import Session
 from backend.model.trial import TrialArm
 from backend.model.tuning import Tuning
 from backend.pins.file import new_group
+from backend.pins.plan import PinPlan
 from backend.wire.jobs import TrialJob, WorkerJob
 from rocm_tui.actions.improve_file import alone, read_search, write_search
 from rocm_tui.actions.measure import Measuring, NotMeasurable, NotMeasured
-from rocm_tui.actions.pin import Pinned, pin_choice, pinnable
+from rocm_tui.actions.pin import (
+    Pinnable,
+    Pinned,
+    check_plan,
+    pin_choice,
+    pinnable,
+    plan_pin,
+)
 from rocm_tui.actions.trial import Trying
 from rocm_tui.actions.trial_graph import CAPTURE, NotTried, text_of
 from rocm_tui.config.reading import config
@@ -315,16 +323,12 @@ def proposals_of(search: Search, arm: Arm) -> tuple[Proposal, ...]:
     return tuple(found)
 
 
-def pin_proposals(
-    wanted: Sequence[Proposal],
-    rows: Rows,
-    sessions: Mapping[str, Session],
-    layout: Layout,
-    note: str,
-) -> list[Pinned]:
-    """Pin them, with this note, to be undone as one. Raises NotPinnable, NoSuchChoice and
-    StoreErrors; those before the one that cannot be pinned then are."""
-    pinned, group = [], new_group("improve")
+def plan_proposals(
+    wanted: Sequence[Proposal], rows: Rows, sessions: Mapping[str, Session], layout: Layout
+) -> list[tuple[Pinnable, PinPlan]]:
+    """What each pin would change; changes nothing. Raises NotPinnable, NoSuchChoice and
+    StoreErrors."""
+    found = []
     for proposal in wanted:
         row = rows.get(proposal.subject.key)
         if row is None:
@@ -332,5 +336,18 @@ def pin_proposals(
         choice = next((c for c in row.tuning.choices if c.hash == proposal.candidate.hash), None)
         if choice is None:
             raise NoSuchChoice(f"tuning {row.id} has {proposal.candidate.name} no more")
-        pinned.append(pin_choice(pinnable(row, choice, sessions), layout, note=note, group=group))
-    return pinned
+        pin = pinnable(row, choice, sessions)
+        found.append((pin, plan_pin(pin, layout)))
+    return found
+
+
+def pin_proposals(
+    planned: Sequence[tuple[Pinnable, PinPlan]], layout: Layout, note: str
+) -> list[Pinned]:
+    """Pin them, with this note, to be undone as one. Raises StoreErrors: before the first pin where
+    one would change something else than was planned; else those before the one that cannot be
+    pinned are."""
+    for wanted, plan in planned:
+        check_plan(wanted, plan, layout)
+    group = new_group("improve")
+    return [pin_choice(pin, layout, note=note, plan=plan, group=group) for pin, plan in planned]

@@ -12,7 +12,8 @@ from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.file import Group, HistoryEntry, new_group
-from backend.pins.state import PinPlan, PinReport, PinStatus
+from backend.pins.plan import PinPlan, check_agreed
+from backend.pins.state import PinReport, PinStatus
 from backend.pins.store import PinStore
 from backend.pins.undo import Undo, next_undo, undo
 from rocm_tui.errors import NoSuchChoice, NotPinnable
@@ -86,6 +87,12 @@ def plan_pin(wanted: Pinnable, layout: Layout) -> PinPlan:
     return PinStore(layout).plan(system, wanted.key, wanted.hash, wanted.choice.config)
 
 
+def check_plan(wanted: Pinnable, plan: PinPlan, layout: Layout) -> None:
+    """Of a pin among others, before the first is made. Raises StoreError, also where it would
+    change something else than `plan` tells."""
+    check_agreed(plan, plan_pin(wanted, layout))
+
+
 def pin_choice(
     wanted: Pinnable,
     layout: Layout,
@@ -94,8 +101,10 @@ def pin_choice(
     plan: PinPlan | None = None,
     group: Group | None = None,
 ) -> Pinned:
-    """Let the choice win for every later torch.compile; in the cache file of `plan`, where a person
-    agreed to that. `group` is the command that pins it among others. Raises StoreError."""
+    """Let the choice win for every later torch.compile; just as in `plan`, where a person agreed to
+    that. `group` is the command that pins it among others: the first of them may change what the
+    next does, so that only the cache file is that of `plan`. Raises StoreError, also where the
+    plan is another by now."""
     system = plan.system_hash if plan else system_hash(wanted.row, wanted.sessions, layout)
     report = PinStore(layout).pin(
         system,
@@ -105,6 +114,7 @@ def pin_choice(
         note=note,
         config=wanted.choice.config,
         group=group,
+        agreed=plan if group is None else None,
     )
     return Pinned(wanted.choice, report)
 
@@ -115,11 +125,11 @@ def list_pins(layout: Layout) -> tuple[Pin, ...]:
 
 
 def take_back(pins: Sequence[Pin], layout: Layout) -> None:
-    """Restore what these pins changed. Raises StoreError."""
+    """Restore what these pins changed. Raises StoreError, also where another stands there now."""
     store = PinStore(layout)
     group = new_group("unpin") if len(pins) > 1 else None
     for pin in pins:
-        store.unpin(pin.key, pin.system_hash, group=group)
+        store.unpin(pin.key, pin.system_hash, group=group, held=pin)
 
 
 def take_all_back(layout: Layout) -> list[Pin]:

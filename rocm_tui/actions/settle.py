@@ -13,11 +13,12 @@ from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.pins.file import Group, new_group
-from backend.pins.state import PinPlan
+from backend.pins.plan import PinPlan
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.pin import (
     Pinnable,
     Pinned,
+    check_plan,
     next_step_back,
     pin_choice,
     pinnable,
@@ -90,6 +91,12 @@ def pin_all(steps: Sequence[Step], notes: Sequence[str], layout: Layout) -> list
     were are as they were before, or the error says that they are not. They are undone as one."""
     made: list[Pinned] = []
     group = new_group("agree --pin")
+    for step in steps:
+        if step.wanted is not None and step.plan is not None and not step.held:
+            try:
+                check_plan(step.wanted, step.plan, layout)
+            except StoreError as error:
+                raise NotPinnable(f"{step.wanted.row.id}: {error}") from error
     for step, note in zip(steps, notes, strict=True):
         if step.wanted is None or step.held:
             continue

@@ -12,7 +12,8 @@ from backend.disk.layout import Layout
 from backend.disk.tables import read_table
 from backend.errors import PinRefused
 from backend.model.problem import TuningKey
-from backend.pins.state import PinPlan, PinReport
+from backend.pins.plan import PinPlan
+from backend.pins.state import PinReport
 from backend.pins.store import PinStore
 from backend.pins.tables import editing_of, entry_of, rewritten
 from backend.tables.edit import NotEditable, assignments, in_words

@@ -16,6 +16,7 @@ from rocm_tui.actions.improve import (
     is_finished,
     pick_graph,
     pin_proposals,
+    plan_proposals,
     proposals,
     result_of,
     rows_of,
@@ -185,9 +186,11 @@ def _offer(
     if gain is None or not wanted:
         return
     these = "this" if len(wanted) == 1 else f"these {len(wanted)}"
-    if args.yes or (sys.stdin.isatty() and not args.json and asked(f"pin {these}? [y/N] ")):
+    asks = sys.stdin.isatty() and not args.json
+    planned = plan_proposals(wanted, rows, model.sessions, layout) if asks or args.yes else []
+    if args.yes or (asks and asked(f"pin {these}? [y/N] ")):
         note = note_of(search, gain)
-        for pinned in pin_proposals(wanted, rows, model.sessions, layout, note):
+        for pinned in pin_proposals(planned, layout, note):
             detail = f": {pinned.detail}" if pinned.detail else ""
             say.err(f"pinned {plain(pinned.choice.label)}, {pinned.state}{detail}")
         say.err(f"To prove it in stock processes: rocm-tui prove {search.graph}")

@@ -7,7 +7,7 @@ import argparse
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_inductors
-from backend.pins.state import PinPlan
+from backend.pins.plan import PinPlan
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin

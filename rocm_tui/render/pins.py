@@ -25,7 +25,8 @@ from rocm_tui.session.model import Row
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
     from backend.model.pin import PinState
     from backend.pins.file import Group, HistoryEntry
-    from backend.pins.state import PinPlan, PinReport, PinStatus
+    from backend.pins.plan import PinPlan
+    from backend.pins.state import PinReport, PinStatus
     from backend.pins.undo import Undo, UndoStep
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from backend.counted import counted
 from backend.disk.layout import Layout
@@ -16,6 +15,7 @@ from rocm_tui.actions.improve import (
     News,
     Proposal,
     pin_proposals,
+    plan_proposals,
     proposals,
     result_of,
     rows_of,
@@ -138,6 +138,14 @@ async def ask_to_pin_found(host: Host, graph: GraphRow, search: Search) -> None:
     if gain is None or not wanted:
         host.warn("No pin is proposed for this graph; i searches.")
         return
+    rows, sessions = rows_of(graph), host.feed.model.sessions
+    try:
+        planned = await to_thread(plan_proposals, wanted, rows, sessions, host.layout)
+    except (RocmTuiError, StoreError, OSError) as error:
+        host.refuse(str(error))
+        return
+    if host.asking:
+        return
     lines = [f"graph {graph.id} is {gain_text(gain)} with", ""]
     lines += [line for one in wanted for line in _pin_lines(one)]
     command = _pins_command(host, graph, wanted, note_of(search, gain))
@@ -146,17 +154,9 @@ async def ask_to_pin_found(host: Host, graph: GraphRow, search: Search) -> None:
     )
     if await host.push_screen_wait(question) is None:
         return
-    pin = partial(
-        pin_proposals,
-        wanted,
-        rows_of(graph),
-        host.feed.model.sessions,
-        host.layout,
-        note_of(search, gain),
-    )
     try:
-        pinned = await to_thread(pin)
-    except (RocmTuiError, StoreError, OSError) as error:
+        pinned = await to_thread(pin_proposals, planned, host.layout, note_of(search, gain))
+    except (StoreError, OSError) as error:
         host.refuse(str(error))
         host.feed.look()
         return

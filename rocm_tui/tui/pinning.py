@@ -6,12 +6,14 @@ from asyncio import to_thread
 from functools import partial
 
 from backend.counted import counted
-from backend.errors import StoreError
+from backend.errors import PinRefused, StoreError
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import is_inductors
-from backend.pins.state import PinPlan, PinStatus
+from backend.pins.plan import PinPlan
+from backend.pins.state import PinStatus
 from backend.pins.undo import Undo
 from rocm_tui.actions.pin import (
+    check_plan,
     next_step_back,
     pin_choice,
     pinnable,
@@ -45,24 +47,28 @@ async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
         host.refuse(str(error))
         return
     command = partial(host.shell.pin, row, choice)
+    warning, effect = _warning(row, choice), pin_effect(row, choice)
     question = ConfirmScreen(
-        f"Pin {choice.label}",
-        "Pin",
-        note=True,
-        warning=_warning(row, choice),
-        command=command,
+        f"Pin {choice.label}", "Pin", note=True, warning=warning, command=command
     )
     answer = host.push_screen(question, wait_for_dismiss=True)
     try:
         plan = await to_thread(plan_pin, wanted, host.layout)
-        question.tell(_pin_lines(row, choice, plan))
+        question.tell([*effect, *_plan_lines(row, plan)])
         note = await answer
         if note is None:
             return
+        now = host.feed.model.row(row.key) or row
+        if (_warning(now, choice), pin_effect(now, choice)) != (warning, effect):
+            await to_thread(check_plan, wanted, plan, host.layout)  # it may say more closely why
+            raise PinRefused(
+                f"more is known of {choice.label} by now; nothing was pinned, look at it again"
+            )
         pinned = await to_thread(partial(pin_choice, wanted, host.layout, note=note, plan=plan))
     except (StoreError, OSError) as error:
         question.answer(None)
         host.refuse(str(error))
+        host.feed.look()
         return
     detail = f": {pinned.detail}" if pinned.detail else ""
     host.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.done)
@@ -90,6 +96,7 @@ async def ask_to_unpin(host: Host, status: PinStatus) -> None:
         await to_thread(take_back, [pin], host.layout)
     except (StoreError, OSError) as error:
         host.refuse(str(error))
+        host.feed.look()
         return
     host.did(command, f"Unpinned {pin.label}")
     host.feed.look()
@@ -114,6 +121,7 @@ async def ask_to_undo(host: Host) -> None:
         await to_thread(step_back, host.layout, step)
     except (StoreError, OSError) as error:
         host.refuse(str(error))
+        host.feed.look()
         return
     host.did(command, f"Undone: {' '.join(undo_lines(step))}")
     host.feed.look()
@@ -147,10 +155,9 @@ def _warning(row: Row, choice: Choice) -> str | None:
     return " ".join(text for text in told if text) or None
 
 
-def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
-    """What a pin does, and what exactly it will change."""
-    about = f"{row.tuning.op}  {stats.all_sizes(row.tuning)}"
-    lines = [*pin_effect(row, choice), about]
+def _plan_lines(row: Row, plan: PinPlan) -> list[str]:
+    """What exactly a pin will change."""
+    lines = [f"{row.tuning.op}  {stats.all_sizes(row.tuning)}"]
     if plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)

@@ -199,6 +199,17 @@ def test_all_or_nothing_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     steps = plan_pins(map(propose, found.differing), model, layout)
     assert len(steps) == 2 and cache_file(layout).read_bytes() == before
 
+    wanted = steps[1].wanted
+    assert wanted is not None
+    rival = PINNED if wanted.hash == FAST else FAST
+    PinStore(layout).pin(None, wanted.key, rival, label="another")  # while it is asked about
+    with pytest.raises(
+        NotPinnable, match="another was pinned meanwhile by"
+    ):
+        pin_all(steps, ["", ""], layout)
+    assert [pin.hash for pin in PinStore(layout).pins()] == [rival]
+    PinStore(layout).unpin(wanted.key)
+
     def full(self: PinStore, *words: object, **more: object) -> object:
         if PinStore(layout).pins():
             raise PinRefused("the disk is full")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
-from backend.errors import StoreError
+from backend.errors import PinRefused, StoreError
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
 from backend.wire.jobs import MeasureJob, TrialJob, WorkerJob
@@ -21,6 +21,7 @@ from rocm_tui.actions.improve import (
     is_finished,
     pick_graph,
     pin_proposals,
+    plan_proposals,
     proposals,
     result_of,
     rows_of,
@@ -288,7 +289,8 @@ def test_the_pins_carry_the_figure(layout: Layout) -> None:
     assert "% faster (" in note
     sessions = load_model(layout).sessions
     rows = rows_of(graph_of(layout))
-    pinned = pin_proposals(proposals(search), rows, sessions, layout, note)
+    planned = plan_proposals(proposals(search), rows, sessions, layout)
+    pinned = pin_proposals(planned, layout, note)
     assert len(pinned) == 2
     assert all(one.active for one in pinned)
     assert {pin.note for pin in PinStore(layout).pins()} == {note}
@@ -298,11 +300,24 @@ def test_the_pins_carry_the_figure(layout: Layout) -> None:
     }
 
 
+def test_what_was_pinned_since_it_was_asked_about_stays(layout: Layout) -> None:
+    search = improve(layout, Workers(gains({8: FIVE_PERCENT, 16: FIVE_PERCENT})))
+    sessions = load_model(layout).sessions
+    planned = plan_proposals(proposals(search), rows_of(graph_of(layout)), sessions, layout)
+    last, _ = planned[-1]
+    other = "mm-1" if last.hash == "tri-1" else "tri-1"
+    PinStore(layout).pin(None, last.key, other, label="another", who="ann@box")
+    with pytest.raises(PinRefused, match="another was pinned meanwhile by ann@box; nothing"):
+        pin_proposals(planned, layout, "")
+    assert [pin.hash for pin in PinStore(layout).pins()] == [other]
+
+
 def test_pinned_tunings_are_searched_as_if_they_were_not(layout: Layout) -> None:
     """The pin raises a rival's number; the search goes by what was measured."""
     first = improve(layout, Workers(gains({8: FIVE_PERCENT})))
     rows = rows_of(graph_of(layout))
-    pin_proposals(proposals(first), rows, load_model(layout).sessions, layout, "")
+    sessions = load_model(layout).sessions
+    pin_proposals(plan_proposals(proposals(first), rows, sessions, layout), layout, "")
     workers = Workers()
     assert improve(layout, workers) == first
     assert workers.jobs == []
