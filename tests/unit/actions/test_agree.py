@@ -203,9 +203,7 @@ def test_all_or_nothing_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert wanted is not None
     rival = PINNED if wanted.hash == FAST else FAST
     PinStore(layout).pin(None, wanted.key, rival, label="another")  # while it is asked about
-    with pytest.raises(
-        NotPinnable, match="another was pinned meanwhile by"
-    ):
+    with pytest.raises(NotPinnable, match="another was pinned meanwhile by"):
         pin_all(steps, ["", ""], layout)
     assert [pin.hash for pin in PinStore(layout).pins()] == [rival]
     PinStore(layout).unpin(wanted.key)
