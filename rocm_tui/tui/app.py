@@ -12,19 +12,16 @@ from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
-from textual import events
 from textual.app import SystemCommand
-from textual.await_complete import AwaitComplete
 from textual.filter import LineFilter
 from textual.screen import Screen
-from textual.widget import Widget
 
 from backend.disk.layout import Layout
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
-from rocm_tui.tui.host import COMMANDS, Host, Named, Requests
+from rocm_tui.tui.host import COMMANDS, Named, Requests
+from rocm_tui.tui.in_order import InOrder
 from rocm_tui.tui.outgoing import HarmlessFilter, Pace
 from rocm_tui.tui.programs import Programs
 from rocm_tui.tui.screens.base import BaseScreen
@@ -52,7 +49,7 @@ _AFTER = 3.0
 """Seconds that the log of a job is read on when the job is over."""
 
 
-class RocmTui(Host):
+class RocmTui(InOrder):
     """`rocm-tui watch`."""
 
     TITLE = "rocm-tui"
@@ -90,8 +87,6 @@ class RocmTui(Host):
         self._ask: Requests | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._within: Context = copy_context()
-        self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
-        self._early: list[events.Key] = []
         self._pile = Pile()
         self._pace = Pace()
         self._taking: asyncio.TimerHandle | None = None
@@ -351,40 +346,6 @@ class RocmTui(Host):
 
         running = self.launched if runs else None
         self.push_screen(later.leave_question(running, self.unfinished), answered)
-
-    async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and not event.is_forwarded:
-            if not self.screen.is_mounted:
-                self._early.append(event)
-                self.screen.call_later(self.call_next, self._send_early)
-                return
-            await self._send_early()
-            self._sent[event] = self.focused
-        await super().on_event(event)
-
-    async def _send_early(self) -> None:
-        """Keys that came before the screen stood: the first may close it, and what waits in the
-        queue of a screen that goes is lost."""
-        early, self._early = self._early, []
-        for event in early:
-            await self.on_event(event)
-
-    async def _on_key(self, event: events.Key) -> None:
-        """What was typed in one burst with the key that opened a field belongs into the field: it
-        was sent to what had the focus before. Tab and enter do as well as letters, in their order.
-        """
-        field = self.focused
-        if field is None or self._sent.get(event) is field:
-            return
-        if field.check_consume_key("a", "a"):  # it takes text
-            event.prevent_default()
-            again = events.Key(event.key, event.character).set_sender(field)  # or it stops below us
-            self._sent[again] = field
-            field.post_message(again)
-
-    def pop_screen(self) -> AwaitComplete:
-        """Of keys that come in one burst, those after the one that closed a screen close none."""
-        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
     def action_command_palette(self) -> None:
         """What applies to the screens does not while a question stands above them."""

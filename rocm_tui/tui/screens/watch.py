@@ -17,12 +17,12 @@ from backend.counted import counted
 from rocm_tui.tui import watch_keys
 from rocm_tui.tui.counts import of_jobs, of_rows, tally
 from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.screens.tuning_actions import TuningActions
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
-    from rocm_tui.jobs.queue import Job
     from rocm_tui.launch.program import Program
     from rocm_tui.session.model import Row
     from rocm_tui.tui.devices import Devices
@@ -38,7 +38,7 @@ _WITHOUT_ROWS = frozenset(
 """Keys that do something where no tuning is."""
 
 
-class WatchScreen(BaseScreen):
+class WatchScreen(TuningActions):
     """Newest tunings first; a row is painted only when it changed.
 
     The panes are mounted with the first tuning: what draws them is not needed before.
@@ -47,7 +47,6 @@ class WatchScreen(BaseScreen):
     AUTO_FOCUS = "#welcome"
     LEAVE = ("q", "quit", "app.close")
     BINDINGS: ClassVar[list[BindingType]] = [*watch_keys.bindings()]
-    panes: Panes | None = None
     _seconds: Timer | None = None
 
     def __init__(
@@ -113,26 +112,13 @@ class WatchScreen(BaseScreen):
         return self._make_devices(self)
 
     @property
-    def row(self) -> Row | None:
-        """The tuning under the cursor."""
-        return self.panes.table.current if self.panes else None
-
-    @property
     def spot(self) -> Spot | None:
         """Where the person is, for the table of keys; None where no tuning is."""
         row, panes = self.row, self.panes
         if row is None or panes is None:
             return None
         marked = panes.detail.marked
-        return Spot(row, panes.chosen, marked, panes.inside, self._job is not None)
-
-    @property
-    def _job(self) -> Job | None:
-        """The job about the tuning under the cursor."""
-        row = self.row
-        if row is None or not self.program.unfinished:
-            return None
-        return self.program.jobs.about(row.tuning, {*row.ids})
+        return Spot(row, panes.chosen, marked, panes.inside, self.job is not None)
 
     # Following the model.
 
@@ -311,39 +297,6 @@ class WatchScreen(BaseScreen):
         else:
             self.panes.back()
 
-    def action_pin(self) -> None:
-        row = self.row
-        choice = self.panes.chosen if self.panes else None
-        if row is not None and choice is not None:
-            self.program.ask.pin(row, choice)
-
-    def action_unpin(self) -> None:
-        row = self.row
-        if row is not None and row.pin is not None:
-            self.program.ask.unpin(row.pin)
-
-    def action_verify(self) -> None:
-        row = self.row
-        if row is not None and row.pin is not None:
-            self.program.ask.verify(row.pin)
-
-    def action_undo(self) -> None:
-        self.program.ask.undo()
-
-    def action_mark(self) -> None:
-        if self.panes is not None:
-            self.panes.detail.mark_current()
-
-    def action_compare(self) -> None:
-        """The marked choices of the tuning under the cursor, or those near the best."""
-        if self.row is not None and self.panes is not None:
-            self.program.compare(self.row, self.panes.detail.marked)
-
-    def action_history(self) -> None:
-        """The problem of the tuning under the cursor, over the days."""
-        if self.row is not None:
-            self.program.show_history(self.row)
-
     def filter_by(self, text: str) -> None:
         """Let this be the filter, as if it had been typed."""
         if self.panes is not None:
@@ -352,48 +305,9 @@ class WatchScreen(BaseScreen):
         else:
             self.program.warn("No tuning yet.")
 
-    def action_read(self) -> None:
-        choice = self.panes.chosen if self.panes else None
-        if self.row is not None and choice is not None:
-            self.program.read(self.row, choice)
-
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""
         if self.panes is not None:
             self.panes.enter(choices=False)
             if not self.panes.table.go_to(row):
                 self.program.warn("The filter hides that tuning.")
-
-    def action_tune(self) -> None:
-        if self.row is not None:
-            self.program.ask.tune(self.row)
-
-    def action_measure(self) -> None:
-        """The marked choices of the tuning under the cursor, or those near the best."""
-        if self.row is not None and self.panes is not None:
-            self.program.ask.measure(self.row, self.panes.detail.marked)
-
-    def action_measure_suspects(self) -> None:
-        """All that is watched, whatever the filter hides."""
-        self.program.ask.measure_suspects(self.program.feed.model.rows())
-
-    def action_trial(self) -> None:
-        """The marked choices of the tuning under the cursor, in the graph that contains it."""
-        if self.row is not None and self.panes is not None:
-            self.program.ask.trial(self.row, self.panes.detail.marked)
-
-    def action_cancel(self) -> None:
-        """End the job about the tuning under the cursor."""
-        job = self._job
-        if job is not None:
-            self.program.jobs.cancel(job.id)
-
-    def action_copy(self) -> None:
-        row = self.row
-        if row is None or self.panes is None:
-            return
-        choice = self.panes.chosen
-        if self.panes.inside and choice is not None:
-            self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")
-        else:
-            self.program.copy(row.id, "the tuning's id, for show, pin and verify")
