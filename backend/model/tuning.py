@@ -38,11 +38,13 @@ class Seconds:
 @dataclass(frozen=True, slots=True)
 class TableEntry:
     """Where a tuned table has it: the `tuner` who wrote that, its `line`, the `device` it is for
-    (`gfx942:304`, a name; empty where nothing tells)."""
+    (`gfx942:304`, a name; empty where nothing tells). `unread` is why it is no problem in torch's
+    words, where it is none."""
 
     tuner: str
     line: int
     device: str = ""
+    unread: str = ""
 
 
 @quick

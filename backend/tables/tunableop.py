@@ -46,6 +46,7 @@ _PARAMS = re.compile(
     re.ASCII,
 )
 
+UNSCALED = "an fp8 product without its scales, as an older PyTorch recorded it"
 _FP8 = {
     name: name.lower()
     for name in ("Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2", "Float8_e5m2fnuz")
@@ -143,7 +144,7 @@ def _scaled(op: str, params: str) -> Problem:
     takes a tensor without dimensions."""
     named, told = _SCALED_OP.fullmatch(op), _SCALED_PARAMS.fullmatch(params.strip())
     if told is None and _PARAMS.fullmatch(params.strip()):
-        raise NotAProblem(FP8)  # older releases tell nothing of the scales
+        raise NotAProblem(UNSCALED)
     if named is None or told is None:
         raise NotAProblem(NOT_ITS_FORM)
     for name in (named[1], named[2]):

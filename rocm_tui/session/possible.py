@@ -153,6 +153,25 @@ def why_not_tuned(tuning: Tuning) -> str | None:
     """Of a tuning made again."""
     if (alone := why_not_alone(tuning)) is not None:
         return alone
+    if tuning.entry is not None and tuning.entry.unread:
+        why = f"{tuning.id} is no product that Inductor knows: {plain(tuning.entry.unread)}"
+        return f"{why}; {_elsewhere(tuning, tuning.entry.tuner)}"
     if tuning.key is None and not (tuning.shapes and tuning.dtypes):
         return f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
     return None
+
+
+def _elsewhere(tuning: Tuning, tuner: str) -> str:
+    """What tunes an entry that Inductor cannot tune."""
+    from shlex import quote  # few entries cannot be tuned
+
+    from backend.tables.tunableop import UNSCALED
+
+    path = quote(plain(tuning.sources[0])) if tuning.sources else "FILE"
+    if tuning.entry is not None and tuning.entry.unread == UNSCALED:
+        return "PYTORCH_TUNABLEOP_RECORD_UNTUNED=1 with a newer PyTorch records it with them"
+    if tuner == "tunableop" and not tuning.choices:
+        return f"`rocm-tui tune --tunableop -o RESULTS.csv {path}` lets TunableOp tune it"
+    if not tuning.choices:
+        return f"`rocm-tui cover {path} --write LIST` says what tunes it"
+    return f"the tuner of {plain(tuner)} alone can tune it"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from backend.tables.moe import BLOCKS
+from backend.tables.tunableop import UNSCALED
 from rocm_tui.ingest.asked import aiter, hipblaslt, moe, tunableop
 from rocm_tui.tables.coverage import Covered
 
@@ -63,6 +64,7 @@ _WORD = re.compile(r"[\w.:+-]{1,80}", re.ASCII)
 _NO_TYPES = "the log does not tell their types"
 _NO_STEPS = "without leading dimensions, which PyTorch's reader needs"
 _ALIKE = "a bias on matrices of equal layout, which PyTorch's reader refuses"
+_SCALED_ALIKE = "an fp8 product of another layout than TN, which PyTorch's reader refuses"
 _ODD = "with a word that no list can hold"
 
 
@@ -154,6 +156,11 @@ def _tunableop(_: str, rows: Sequence[Covered]) -> Untuned:
         params = row.ask.key[0][1]
         if "_ld_" not in params:
             raise _Unfit(_NO_STEPS)
+        if row.ask.op.startswith("Scaled"):
+            if "_rw_" not in params:
+                raise _Unfit(UNSCALED)
+            if not row.ask.op.endswith("_TN"):
+                raise _Unfit(_SCALED_ALIKE)
         if row.ask.op.startswith("GemmAndBias") and row.ask.op.endswith(("_NN", "_TT")):
             raise _Unfit(_ALIKE)
         return f"{row.ask.op},{params}"

@@ -23,6 +23,7 @@ from rocm_tui.actions.measure import (
     measure_machine,
     require_here,
 )
+from rocm_tui.actions.missed import Missed
 from rocm_tui.actions.proof import as_tuned
 from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.verify import NotVerified, keep_result, verify
@@ -48,7 +49,12 @@ from rocm_tui.tui.pinning import apply_again, ask_to_pin, ask_to_undo, ask_to_un
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
 from rocm_tui.tui.trying import ask_for_trial
-from rocm_tui.tui.untuned_lists import UntunedList, list_order, untuned_list_of
+from rocm_tui.tui.untuned_lists import (
+    UntunedList,
+    ask_to_tune_missed,
+    list_order,
+    untuned_list_of,
+)
 
 UNASKED = 10
 """How many suspects are measured without asking first."""
@@ -116,6 +122,9 @@ class Asking:
                 return
             job = host.jobs.submit(replace(order, command=typed(answer)))
             self._tell_begun(f"Tuning {job.title}", job)
+
+    def tune_missed(self, missed: Missed) -> None:
+        self._begin(self._queued(ask_to_tune_missed(self._host, missed)), "tune")
 
     def measure(self, row: Row, marked: AbstractSet[str]) -> None:
         host, tuning = self._host, row.tuning

@@ -83,6 +83,9 @@ class Requests(Protocol):
     def tune(self, row: Row) -> None:
         """Ask what to try, then put the tuning of this problem into the queue."""
 
+    def tune_missed(self, missed: Missed) -> None:
+        """Ask, then put the tuning of what a log says that tables lacked into the queue."""
+
     def measure(self, row: Row, marked: AbstractSet[str]) -> None:
         """Put the measurement of the marked choices, else of those near the best, in the queue."""
 

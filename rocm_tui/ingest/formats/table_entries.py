@@ -150,10 +150,11 @@ def seen(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: 
 def tuning_of(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: str) -> Tuning:
     """The entry as a tuning of its own kind: of the product in torch's words where it is one, else
     of what the tuner calls it."""
+    unread = ""
     try:
         told = problem(entry)
-    except NotAProblem:
-        told = Problem(clean(entry.op))
+    except NotAProblem as error:
+        told, unread = Problem(clean(entry.op)), clean(str(error))
     others = (Choice(clean(name), None, ms) for name, ms in entry.others)
     choices = (choice_of(entry), *others) if entry.solution else ()
     alone = len(entry.key) == 1
@@ -170,7 +171,7 @@ def tuning_of(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], sou
         choices=choices,
         num_choices=len(choices),
         sources=(source,),
-        entry=TableEntry(tuner, entry.line, clean(str(entry.device))),
+        entry=TableEntry(tuner, entry.line, clean(str(entry.device)), unread),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
@@ -115,6 +116,7 @@ class SourcesScreen(BaseScreen):
     AUTO_FOCUS = "#sources"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("y", "copy", "sources.copy", "copy the path or the problem"),
+        key("t", "tune", "sources.tune", "tune what a log says that tuned tables lacked; asks"),
         key("tab", "app.focus_next", "sources.other", "between the sources and the problems"),
         key("escape", "back", "sources.back", "back"),
     ]
@@ -144,6 +146,8 @@ class SourcesScreen(BaseScreen):
         if problems != self._problems:
             self._problems = problems
             self._trouble.put([cells(PROBLEMS, trouble) for trouble in problems[:_MOST]])
+        tune = [("t", "tune missed", "tune")] if self.program.missed else []
+        self.show_keys([*self.KEYS, *tune])
         count = len(self._statuses)
         self.show_title("Sources", [counted(count, "file")])
         self._describe()
@@ -190,6 +194,19 @@ class SourcesScreen(BaseScreen):
             host = host_of(source.path)
             text = f"{host}: {source.words}" if host else f"{text} · {source.path}: {source.words}"
         self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
+
+    def action_tune(self) -> None:
+        """The misses of the log under the cursor; those of the only one that has any."""
+        place = self._problem.problem.source if self._problem else ""
+        place = place or (self._source.path if self._source is not None else "")
+        missed = self.program.missed
+        here = [one for one in missed if Path(one.path).absolute() == Path(place).absolute()]
+        if not missed:
+            self.program.warn("No log here says that a tuned table lacked a product.")
+        elif here or len(missed) == 1:
+            self.program.ask.tune_missed((here or missed)[0])
+        else:
+            self.program.warn("Several logs missed products: go to the line of one (tab).")
 
     def action_copy(self) -> None:
         if self._problem is not None:

@@ -72,6 +72,14 @@ class TuningActions(BaseScreen):
         if self.row is not None:
             self.program.ask.tune(self.row)
 
+    def tune_missed(self) -> None:
+        """Without a tuning: what the one log that is watched says that tables lacked."""
+        missed = self.program.missed
+        if len(missed) == 1:
+            self.program.ask.tune_missed(missed[0])
+        else:
+            self.program.warn("Several logs missed products: S lists them, t tunes those of one.")
+
     def action_measure(self) -> None:
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:

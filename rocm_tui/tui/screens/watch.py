@@ -213,7 +213,9 @@ class WatchScreen(TuningActions):
             return
         entry, read_only, spot = watch_keys.by_id(id), self.program.read_only, self.spot
         why_not = entry.why_not(spot, read_only) if panes else None
-        if entry.is_there(spot):
+        if id == "tune" and spot is None and self.program.missed:
+            self.tune_missed()
+        elif entry.is_there(spot):
             self.program.ask.there(id, spot.row, spot.meant)
         elif why_not:
             self.program.refuse(why_not)

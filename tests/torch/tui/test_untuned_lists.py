@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from rocm_tui.tui import untuned_lists
+from rocm_tui.tui import missing, untuned_lists
 from rocm_tui.tui.app import RocmTui
-from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
 from tests.support.places import ROOT
 from tests.support.screen_lab import all_text, panes_of, running, until
 
@@ -26,13 +26,29 @@ def untuned(tmp_path: Path) -> Path:
     return path
 
 
+def tunes(tmp_path: Path) -> Path:
+    """A Python whose TunableOp finds something for each product."""
+    python, worker = tmp_path / "python", ROOT / "tests" / "support" / "tunableop_worker.py"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{worker}" "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+MISS = "missing params_signature, returning null ResultEntry for {}\n"
+OLDER = "ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16_TN,tn_8_8_8_ld_8_8_8"
+
+
+def log_of(tmp_path: Path, *products: str) -> Path:
+    log = tmp_path / "server.log"
+    log.write_text("".join(MISS.format(product) for product in products))
+    return log
+
+
 async def test_the_list_is_tuned_into_the_table_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: True)
-    python, worker = tmp_path / "python", ROOT / "tests" / "support" / "tunableop_worker.py"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{worker}" "$@"\n')
-    python.chmod(0o755)
+    python = tunes(tmp_path)
     path, results = untuned(tmp_path), tmp_path / "tunableop_results0.csv"
     app = RocmTui([str(path)], Layout(tmp_path / "cache"), python=str(python))
     async with app.run_test(size=(140, 40)) as pilot:
@@ -67,3 +83,60 @@ async def test_without_a_gpu_it_is_dim_and_says_why(
         await until(pilot, lambda: isinstance(app.screen, TuneScreen))
         assert app.screen.query_one("#tunableop", Tick).disabled
         await until(pilot, lambda: "TunableOp instead: no GPU is seen here" in all_text(app))
+
+
+@pytest.mark.parametrize("keys", ["t", "S t"])
+async def test_what_a_log_missed_is_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: True)
+    monkeypatch.setattr(missing, "_AFTER", 0.01)
+    log, results = log_of(tmp_path, *ROWS, OLDER), tmp_path / "tunableop_results0.csv"
+    app = RocmTui([str(log)], Layout(tmp_path / "cache"), python=str(tunes(tmp_path)))
+    async with app.run_test(size=(140, 40)) as pilot:
+        try:
+            await until(pilot, lambda: app.missed)
+            await pilot.press(*keys.split())
+            await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+            assert "Let TunableOp tune 2 products" in all_text(app)
+            assert "1 left out: an fp8 product without its scales" in all_text(app)
+            assert not app.jobs.jobs()
+            await pilot.press("enter")
+            await until(pilot, lambda: app.jobs.jobs() and app.jobs.jobs()[0].over)
+            (job,) = app.jobs.jobs()
+            assert job.outcome == f"2 rows put into {results}", job
+            assert f"rocm-tui tune {log} --tunableop -o {results}" in job.command
+        finally:
+            app.stop_feed()
+
+
+@pytest.mark.parametrize(
+    ("products", "why"),
+    [
+        (ROWS, "no GPU is seen here, and TunableOp tunes on GPUs; there: `rocm-tui tune "),
+        ([OLDER], "(1 an fp8 product without its scales, as an older PyTorch recorded it): "),
+    ],
+)
+async def test_what_a_log_missed_is_refused_with_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: list[str], why: str
+) -> None:
+    monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: False)
+    monkeypatch.setattr(missing, "_AFTER", 0.01)
+    async with running(tmp_path / "cache", log_of(tmp_path, *products)) as (app, pilot):
+        await until(pilot, lambda: app.missed)
+        for keys in ("t", "S t"):
+            app.clear_notifications()
+            await pilot.press(*keys.split())
+            await until(pilot, lambda: any(why in n.message for n in app._notifications))
+            assert not app.asking
+
+
+async def test_an_entry_that_tells_too_little_says_what_records_it(tmp_path: Path) -> None:
+    path = tmp_path / "tunableop_untuned0.csv"
+    path.write_text(f"{OLDER}\n")
+    async with running(tmp_path / "cache", path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await pilot.press("t")
+        why = "PYTORCH_TUNABLEOP_RECORD_UNTUNED=1 with a newer PyTorch records it with them"
+        await until(pilot, lambda: any(why in n.message for n in app._notifications))
+        assert not app.asking

@@ -153,6 +153,19 @@ def test_tunableop_s_own_files(folder: Path, capsys: pytest.CaptureFixture[str])
     assert "without leading dimensions" in capsys.readouterr().err
 
 
+def test_fp8_products_that_pytorch_s_reader_refuses_are_left_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16"
+    told = f"{name}_TN,tn_16_8_32_ld_32_32_16_rw_1_bias_None"
+    older, other = f"{name}_TN,tn_8_8_8_ld_8_8_8", f"{name}_NN,nn_8_8_8_ld_8_8_8_rw_0_bias_None"
+    Path("tunableop_untuned0.csv").write_text(f"{told}\n{older}\n{other}\n")
+    main(["cover", "tunableop_untuned0.csv", "--write", "again.csv"])
+    assert Path("again.csv").read_text() == f"{told}\n"
+    errors = capsys.readouterr().err
+    assert "without its scales" in errors and "another layout than TN" in errors
+
+
 def test_a_server_s_ladder_counts_by_its_name(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

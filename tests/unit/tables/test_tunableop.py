@@ -140,6 +140,6 @@ def test_products_with_scales() -> None:
     ]
     assert product.options == (("out_dtype", ("bfloat16",)),)
     assert problem_of(found, whole).shapes[2:] == ((), ())
-    for entry, why in ((older, "with scales"), (other, "Float8_e8m0fnu")):
+    for entry, why in ((older, "without its scales"), (other, "Float8_e8m0fnu")):
         with pytest.raises(NotAProblem, match=why):
             problem_of(found, entry)
