@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from backend.inductor.benchmark.errors import WrongResult
-from backend.inductor.benchmark.request import Operands, Question, bytes_of, movable, moved
+from backend.inductor.benchmark.question import Operands, Question, bytes_of, movable, moved
 from backend.inductor.sampling.memory import copies_that_fit, somewhere
 from backend.inductor.sampling.outputs import Seen, seen
 from backend.inductor.sampling.sampler import Sampler

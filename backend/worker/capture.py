@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.inductor.benchmark.request import Question, forget_problem
+from backend.inductor.benchmark.question import Question
+from backend.inductor.benchmark.request import forget_problem
 from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import tuning as torch_api
 from backend.model.ops import is_flex

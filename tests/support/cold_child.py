@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.request import Question
+from backend.inductor.benchmark.question import Question
 from backend.inductor.sampling import memory as memory_module
 from backend.inductor.sampling import sampler as sampler_module
 from backend.inductor.sampling import timer as timer_module

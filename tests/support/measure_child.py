@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.request import Operands, Question, moved
+from backend.inductor.benchmark.question import Operands, Question, moved
 from backend.inductor.sampling.memory import somewhere
 from backend.inductor.torch import tuning as torch_api
 from backend.model.options import of_values

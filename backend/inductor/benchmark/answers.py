@@ -17,7 +17,7 @@ from backend.inductor.benchmark.errors import (
 from backend.inductor.benchmark.places import place_of
 from backend.inductor.benchmark.request import forget_problem
 from backend.inductor.benchmark.tensors import Computed
-from backend.inductor.torch.tuning import describe
+from backend.inductor.described import describe
 
 
 @dataclass(frozen=True, slots=True)

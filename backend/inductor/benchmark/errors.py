@@ -20,18 +20,17 @@ ChoiceError             one choice cannot be used
     └── DeviceLost              its device does nothing more in it
         └── NoDevice                or did nothing from the beginning
 ErrorFromChoice         any of them, with the choice and its inputs
-NoValidChoicesError     a tuning of which every choice failed
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from backend.inductor.torch.tuning import StockNoValidChoicesError, describe
+from backend.inductor.described import describe
 from backend.templates.errors import TritonCompileError, TritonError
 from backend.toolchain.errors import CompileError, CompileTimeoutError, KernelError, ToolchainError
 
@@ -108,19 +107,6 @@ class ErrorFromChoice(RuntimeError):
         config = f" ({choice.description})" if choice.description else ""
         super().__init__(f"{cause}; choice {choice.name}{config} on {inputs}")
         self.choice = choice
-
-
-class NoValidChoicesError(StockNoValidChoicesError):  # type: ignore[misc]
-    """No choice is left: says of which op, on which inputs, and what each one died of."""
-
-    intended = True
-
-    def __init__(self, op: str, inputs: str, failures: Iterable[tuple[str, str]]) -> None:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in failures)
-        super().__init__(
-            f"no choice for {op}({inputs}) can be used: {reasons or 'none was offered'}. "
-            "Add ATEN to TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS to have one that always works"
-        )
 
 
 def is_own_fault(error: BaseException) -> bool:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from backend.inductor.torch import graph as torch_graph
-from backend.inductor.torch.choices import Run
-from backend.inductor.torch.tuning import describe
+from backend.inductor.described import describe
+from backend.inductor.torch import benchmarks
+
+if TYPE_CHECKING:  # types only: importing it takes as long as torch
+    from backend.inductor.torch.choices import Run
 
 
 class Place(Protocol):
@@ -50,7 +52,7 @@ class Cpu:
         return
 
     def time(self, run: Run) -> float:
-        return torch_graph.time_cpu(run)
+        return benchmarks.time_cpu(run)
 
     def trouble(self) -> str:
         return ""
@@ -73,7 +75,7 @@ class Gpu:
         torch.cuda.synchronize(self.device)
 
     def time(self, run: Run) -> float:
-        return torch_graph.time_gpu(run)
+        return benchmarks.time_gpu(run)
 
     def trouble(self) -> str:
         try:

@@ -18,13 +18,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from backend.inductor.benchmark.errors import ChoiceError
-from backend.inductor.torch.graph import Node
+
+if TYPE_CHECKING:  # types only: importing it takes as long as torch
+    from backend.inductor.torch.graph import Node
 
 GUARD = 256
 """Elements of NaN before and after each tensor: more than a vector, and a multiple of it."""

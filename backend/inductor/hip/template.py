@@ -23,6 +23,7 @@ from backend.inductor.hip.epilogue import OUT, Fused, fuse
 from backend.inductor.hip.operands import SCALES, address, operand_of, scale_of
 from backend.inductor.hip.prologue import Computed
 from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
+from backend.inductor.torch import benchmarks
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.templates.errors import ConfigError, ExpressionError, UnsupportedProblemError
@@ -273,8 +274,8 @@ class HipTemplate(ROCmTemplate):
         )
         request = ROCmBenchmarkRequest(
             spec,
-            torch_graph.tensor_metas([self.input_nodes[index] for index in self.input_reorder]),
-            torch_graph.tensor_metas([self.output_node])[0],
+            benchmarks.tensor_metas([self.input_nodes[index] for index in self.input_reorder]),
+            benchmarks.tensor_metas([self.output_node])[0],
             kernel.extra_args(),
             self.reference(),
         )

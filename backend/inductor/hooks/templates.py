@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.errors import NoValidChoicesError
 from backend.inductor.benchmark.tensors import Arrange, OpInputs
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
 from backend.inductor.hip import ck, convolution
@@ -39,6 +38,7 @@ from backend.inductor.hip.weight_only import (
     ROCmSkinnyInt8WeightTemplate,
 )
 from backend.inductor.hooks.checking import CheckingSelector, failures, is_ours
+from backend.inductor.hooks.no_choice import NoValidChoicesError
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import graph as torch_graph

@@ -1,8 +1,8 @@
 """Private names of torch that kernels of ours are made with: nodes of the graph that is being
-compiled, the wrapper's code, scheduling, benchmarks.
+compiled, the wrapper's code, scheduling.
 
-Read in torch 2.13.0 (`torch/_inductor/ir.py`, `graph.py`, `codegen/common.py`,
-`autotune_process.py`). Importing this module imports torch._inductor.
+Read in torch 2.13.0 (`torch/_inductor/ir.py`, `graph.py`, `codegen/common.py`).
+Importing this module imports torch._inductor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._inductor import autotune_process as _autotune_process
 from torch._inductor import config, ir
 from torch._inductor import dependencies as _dependencies
 from torch._inductor import scheduler as _scheduler
@@ -24,7 +23,6 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._ordered_set import OrderedSet
 
-BenchmarkRequest: Any = _autotune_process.BenchmarkRequest
 KernelTemplate: Any = _common.KernelTemplate
 TemplateBuffer: Any = ir.TemplateBuffer
 StockChoiceCaller: Any = ir.ChoiceCaller
@@ -303,25 +301,6 @@ def plain_tensors() -> Any:
     """A context in which operations on real tensors are those of a program that compiles nothing.
     While Inductor lowers a graph, they go through Python decompositions, some of them for ever."""
     return torch._C._DisablePythonDispatcher()
-
-
-def time_cpu(run: Callable[[], Any]) -> float:
-    """Milliseconds, measured as Inductor measures its own choices."""
-    from torch._inductor.runtime.benchmarking import benchmarker
-
-    return float(benchmarker.benchmark_cpu(run))
-
-
-def time_gpu(run: Callable[[], Any]) -> float:
-    """Milliseconds, measured as Inductor measures its own choices."""
-    from torch._inductor.runtime.benchmarking import benchmarker
-
-    return float(benchmarker.benchmark_gpu(run))
-
-
-def tensor_metas(nodes: Sequence[Node]) -> list[Any]:
-    """`TensorMeta` of each: what a benchmark in another process makes tensors from."""
-    return [_autotune_process.TensorMeta.from_irnodes(node) for node in nodes]
 
 
 def wrap_scheduling(device: str, wrap: Callable[[type], type]) -> None:

@@ -24,6 +24,7 @@ from torch._inductor import utils as _utils
 from torch._inductor.codecache import PersistentCache
 from torch._inductor.graph import GraphLowering
 
+from backend.inductor.described import describe as describe
 from backend.model.problem import TuningKey
 
 ChoiceCaller = Any
@@ -333,14 +334,6 @@ def _keeping_error(get: Callable[..., Any], raised: threading.local) -> Callable
             raise
 
     return kept
-
-
-def describe(error: BaseException) -> str:
-    """An exception in one line. A C++ compiler's first `error:` line says most of it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = next((line for line in lines if " error: " in line), None)
-    text = telling or " ".join(lines[:2])
-    return f"{type(error).__name__}: {text}"[:400] if text else type(error).__name__
 
 
 # Compiling something to look at its code

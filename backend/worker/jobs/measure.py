@@ -19,7 +19,7 @@ import torch
 
 from backend.counted import counted
 from backend.inductor.benchmark.places import place_of
-from backend.inductor.benchmark.request import Question
+from backend.inductor.benchmark.question import Question
 from backend.inductor.hooks import recording
 from backend.inductor.sampling.outputs import Seen, outputs_of
 from backend.inductor.torch import tuning as torch_api

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -326,7 +328,7 @@ def test_a_kernel_finds_its_own_device_current(monkeypatch: pytest.MonkeyPatch) 
         run()
         return 1.0
 
-    monkeypatch.setattr(places.torch_graph, "time_gpu", timed)
+    monkeypatch.setattr(places.benchmarks, "time_gpu", timed)
     make, empty = TensorPlan.make, torch.empty
     monkeypatch.setattr(
         tensors.TensorPlan,
@@ -346,3 +348,19 @@ def test_a_kernel_finds_its_own_device_current(monkeypatch: pytest.MonkeyPatch) 
     assert len(spec.calls) == 5 and set(spec.calls) == {(1, 1001)}
     assert devices.index == 0 and set(devices.waited) == {1}
     request.forget_problem()
+
+
+def test_the_process_loads_nothing_that_compiles_graphs() -> None:
+    """What a request needs, with the kernels of ours in it, and no more: half of its start was the
+    import of Inductor's lowerings and selector."""
+    heavy = ("graph", "kernel.mm", "lowering", "scheduler", "select_algorithm")
+    served = "benchmark.answers", "hip.spec", "triton.request"
+    program = "\n".join(
+        (
+            "import importlib, sys",
+            f"for name in {served!r}: importlib.import_module('backend.inductor.' + name)",
+            f"print([name for name in {heavy!r} if 'torch._inductor.' + name in sys.modules])",
+        )
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert loaded.stdout == "[]\n", loaded.stderr
