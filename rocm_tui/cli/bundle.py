@@ -33,6 +33,7 @@ from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
+from rocm_tui.render.pins import step_json
 from rocm_tui.render.table import table
 from rocm_tui.session import numbers as fmt
 
@@ -325,17 +326,7 @@ def _plan_json(plan: BundlePlan) -> dict[str, Any]:
             for row in _parts_json(found.manifest)
         ],
         "timings": [asdict(timings) for timings in found.timings],
-        "pins": [
-            {
-                "id": step.pin.id,
-                "op": step.pin.op,
-                "hash": step.pin.hash,
-                "label": step.pin.label,
-                "action": step.action,
-                "detail": step.detail,
-            }
-            for step in found.steps
-        ],
+        "pins": [step_json(step) for step in found.steps],
         "hidden": [asdict(hidden) for hidden in found.hidden],
         "moved": found.moved,
         "differences": [

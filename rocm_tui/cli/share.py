@@ -32,6 +32,7 @@ from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
+from rocm_tui.render.pins import step_json
 from rocm_tui.render.table import table
 from rocm_tui.session import numbers as fmt
 
@@ -229,16 +230,7 @@ def _import_json(plan: ImportPlan, *, applied: bool) -> dict[str, Any]:
             for difference in differences
         ],
         "pins": [
-            {
-                "id": step.pin.id,
-                "op": step.pin.op,
-                "hash": step.pin.hash,
-                "label": step.pin.label,
-                "action": step.action,
-                "detail": step.detail,
-                "numbers": step.numbers,
-                "graphs": step.graphs,
-            }
+            {**step_json(step), "numbers": step.numbers, "graphs": step.graphs}
             for step in plan.steps
         ],
     }

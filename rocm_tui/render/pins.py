@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is 
     from backend.pins.plan import PinPlan
     from backend.pins.state import PinReport, PinStatus
     from backend.pins.undo import Undo, UndoStep
+    from backend.sharing.plan import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,12 @@ def proof_json(status: PinStatus) -> dict[str, Any] | None:
     if status.proof is None:
         return None
     return {**attributes(status.proof, "when ok by torch"), "stale": status.stale or None}
+
+
+def step_json(step: Step) -> dict[str, Any]:
+    """What an import does with one pin."""
+    told = attributes(step.pin, "id op hash label")
+    return told | {"action": step.action, "detail": step.detail}
 
 
 def plan_json(plan: PinPlan) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+
+from tests.support.no_gpu import NoGpu, Tensor
 
 REAL = "REAL" in os.environ
 if REAL:
@@ -37,14 +38,6 @@ REAL = "REAL" in os.environ
 BENCHED: list[int] = []
 TIMES = {int(block): ms for block, ms in json.loads(os.environ["TIMES"]).items()}
 BLOCKS = json.loads(os.environ.get("BLOCKS", "[32, 64, 128]"))
-
-
-class Utils:
-    def load_binary(self, name: str, *rest: object) -> tuple[object, ...]:
-        return 1, name, 0, 0, 1024
-
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        return {"max_shared_mem": 65536, "warpSize": 64}
 
 
 class Launcher:
@@ -67,28 +60,8 @@ class Launcher:
         LAUNCHED.append(self._told)
 
 
-class Driver:
+class Driver(NoGpu):
     launcher_cls = Launcher
-    utils = Utils()
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("hip", "gfx942", 64)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def map_python_to_cpp_type(self, name: str) -> str:
-        return name
-
-
-class Tensor:
-    dtype = "torch.float32"
-
-    def data_ptr(self) -> int:
-        return 1 << 14
 
 
 def bench(call: Any, quantiles: object) -> list[float]:

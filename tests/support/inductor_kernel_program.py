@@ -22,20 +22,13 @@ from typing import Any
 import torch
 from torch._inductor.codecache import PyCodeCache, StaticAutotunerFuture
 from torch._inductor.runtime import triton_helpers, triton_heuristics
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+
+from tests.support.no_gpu import NoGpu, Tensor
 
 TIMES = {int(block): ms for block, ms in json.loads(os.environ["TIMES"]).items()}
 TIMED: list[str] = []
 LAUNCHED: list[str] = []
-
-
-class Utils:
-    def load_binary(self, name: str, *rest: object) -> tuple[object, ...]:
-        return 1, name, 0, 0, 1024
-
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        return {"max_shared_mem": 65536, "warpSize": 64}
 
 
 class Launcher:
@@ -46,21 +39,8 @@ class Launcher:
         pass
 
 
-class Driver:
+class Driver(NoGpu):
     launcher_cls = Launcher
-    utils = Utils()
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("hip", "gfx942", 64)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def map_python_to_cpp_type(self, name: str) -> str:
-        return name
 
 
 class Interface:
@@ -75,13 +55,6 @@ class Interface:
         return 0
 
     def synchronize(self, device: object = None) -> None: ...
-
-
-class Tensor:
-    dtype = "torch.float32"
-
-    def data_ptr(self) -> int:
-        return 1 << 14
 
 
 def text_of(config: Any) -> str:

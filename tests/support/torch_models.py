@@ -55,6 +55,22 @@ def compiled(
     return Run(_code(child.stderr), dict(zip(names, tuned, strict=True)), child.stderr)
 
 
+def told_by(program: Path, cache_dir: Path, *words: object) -> dict[str, Any]:
+    """The object that a program prints last, run with PyTorch imported and caches below there."""
+    from tests.support.warm_python import warm_python
+
+    done = subprocess.run(
+        [*warm_python(), str(program), *map(str, words)],
+        env=child_env(cache_dir),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
 def child_env(cache_dir: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Our environment without what would change Inductor's behaviour, and with `cache_dir`."""
     kept = {k: v for k, v in os.environ.items() if k in _HASTE or not k.startswith(_OURS)}

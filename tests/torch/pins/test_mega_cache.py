@@ -34,19 +34,9 @@ NOTICED = 2.0
 
 
 def child(cache: Path, *words: object) -> dict[str, Any]:
-    from tests.support.torch_models import child_env
-    from tests.support.warm_python import warm_python
+    from tests.support.torch_models import told_by
 
-    done = subprocess.run(
-        [*warm_python(), str(CHILD), *map(str, words)],
-        env=child_env(cache),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return told_by(CHILD, cache, *words)
 
 
 class Saved(NamedTuple):

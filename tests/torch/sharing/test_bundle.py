@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from backend.sharing.share import Machine
 from rocm_tui.cli.entry import main
 from tests.support.bundle_lab import tree
 from tests.support.places import ROOT
-from tests.support.torch_models import child_env
+from tests.support.torch_models import told_by
 from tests.support.warm_python import warm_python
 
 pytestmark = pytest.mark.torch
@@ -30,16 +29,7 @@ PROGRAM = ROOT / "tests" / "support" / "bundle_program.py"
 
 
 def started(cache: Path) -> dict[str, int]:
-    done = subprocess.run(
-        [*warm_python(), str(PROGRAM)],
-        env=child_env(cache),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    told: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return told_by(PROGRAM, cache)
 
 
 class Warm(NamedTuple):
