@@ -45,16 +45,12 @@ from rocm_tui.session.numbers import seconds
 from rocm_tui.session.peaks import TunedDevice
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.improving import ask_to_improve, ask_to_pin_found, ask_to_prove
+from rocm_tui.tui.misses_tuned import ask_to_tune_missed
 from rocm_tui.tui.pinning import apply_again, ask_to_pin, ask_to_undo, ask_to_unpin
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
 from rocm_tui.tui.trying import ask_for_trial
-from rocm_tui.tui.untuned_lists import (
-    UntunedList,
-    ask_to_tune_missed,
-    list_order,
-    untuned_list_of,
-)
+from rocm_tui.tui.untuned_lists import UntunedList, list_order, untuned_list_of
 
 UNASKED = 10
 """How many suspects are measured without asking first."""

@@ -1,31 +1,25 @@
-"""Untuned lists of TunableOp, and logs that say what it missed: PyTorch's own tuner is offered all
-of one."""
+"""Untuned lists of TunableOp: an entry of one is offered to PyTorch's own tuner, with its list."""
 
 from __future__ import annotations
 
 import os
-from asyncio import to_thread
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from backend.counted import counted
 from backend.disk.layout import Layout
-from backend.errors import StoreError
-from rocm_tui.actions.missed import Missed
-from rocm_tui.actions.tunableop import Outcome, Wanted, tune_products, wanted_in
+from rocm_tui.actions.tunableop import Outcome, tune_products, wanted_in
 from rocm_tui.environment import device_env, lane
-from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.asked.tunableop import TUNER
-from rocm_tui.jobs.queue import Job, Order, QueueRun
+from rocm_tui.jobs.queue import Order, QueueRun
 from rocm_tui.session.model import Row
 from rocm_tui.ssh.address import is_far
 from rocm_tui.tui.devices import may_have_gpus
-from rocm_tui.tui.host import Host
-from rocm_tui.tui.screens.dialogs import ConfirmScreen
 
-_NO_GPU = "no GPU is seen here"
-_RESULTS = "tunableop_results0.csv"
+NO_GPU = "no GPU is seen here"
+RESULTS = "tunableop_results0.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,49 +45,8 @@ def untuned_list_of(row: Row) -> UntunedList | None:
         return None
     place = Path(sources[0])
     named = "untuned" in place.name
-    results = place.with_name(place.name.replace("untuned", "results") if named else _RESULTS)
-    return UntunedList(str(place), str(results), "" if may_have_gpus() else _NO_GPU)
-
-
-async def ask_to_tune_missed(host: Host, missed: Missed) -> Job | None:
-    """Say what of a log's misses TunableOp can tune; the job, if the person says yes."""
-    if host.asking:
-        return None
-    place = Path(missed.path)
-    results = str(place.with_name(_RESULTS))
-    command = host.shell.tune_list(missed.path, results, None, None)
-    try:
-        wanted = await to_thread(wanted_in, [place])
-    except (RocmTuiError, StoreError, OSError) as error:
-        host.refuse(str(error))
-        return None
-    if why := _why_none(missed, wanted, command):
-        host.refuse(why)
-        return None
-    if host.asking:
-        return None
-    products = counted(len(wanted.lines), "product")
-    lines = [f"All that {plain(place.name)} says it missed, each in turn, on a GPU."]
-    lines += [f"{count:,} left out: {reason}" for reason, count in wanted.left_out]
-    lines += ["What other tuners missed there is not tuned by it."] * bool(wanted.others)
-    lines.append(f"What is fastest is put into {plain(results)}.")
-    title = f"Let TunableOp tune {products}"
-    question = ConfirmScreen(title, "Start", lines, command=lambda note: command)
-    if await host.push_screen_wait(question) is None:
-        return None
-    order = list_order(UntunedList(missed.path, results), None, None, "", host.layout)
-    return host.jobs.submit(replace(order, command=command))
-
-
-def _why_none(missed: Missed, wanted: Wanted, command: str) -> str:
-    """Why nothing of it is tuned here, and what to run; empty where something is."""
-    if not wanted.lines:
-        left = "".join(f" ({count:,} {reason})" for reason, count in wanted.left_out[:1])
-        return plain(
-            f"TunableOp can tune none of what {Path(missed.path).name} missed{left}: "
-            f"`{missed.command} --write LIST` writes what its own tuner takes"
-        )
-    return "" if may_have_gpus() else f"{_NO_GPU}, and TunableOp tunes on GPUs; there: `{command}`"
+    results = place.with_name(place.name.replace("untuned", "results") if named else RESULTS)
+    return UntunedList(str(place), str(results), "" if may_have_gpus() else NO_GPU)
 
 
 def list_order(

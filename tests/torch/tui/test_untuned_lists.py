@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from rocm_tui.tui import missing, untuned_lists
+from rocm_tui.tui import devices, missing, untuned_lists
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
 from tests.support.places import ROOT
@@ -89,7 +89,7 @@ async def test_without_a_gpu_it_is_dim_and_says_why(
 async def test_what_a_log_missed_is_tuned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
-    monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: True)
+    monkeypatch.setattr(devices, "may_have_gpus", lambda: True)
     monkeypatch.setattr(missing, "_AFTER", 0.01)
     log, results = log_of(tmp_path, *ROWS, OLDER), tmp_path / "tunableop_results0.csv"
     app = RocmTui([str(log)], Layout(tmp_path / "cache"), python=str(tunes(tmp_path)))
@@ -120,7 +120,7 @@ async def test_what_a_log_missed_is_tuned(
 async def test_what_a_log_missed_is_refused_with_what_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: list[str], why: str
 ) -> None:
-    monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: False)
+    monkeypatch.setattr(devices, "may_have_gpus", lambda: False)
     monkeypatch.setattr(missing, "_AFTER", 0.01)
     async with running(tmp_path / "cache", log_of(tmp_path, *products)) as (app, pilot):
         await until(pilot, lambda: app.missed)
