@@ -54,8 +54,14 @@ def leftover_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.rocm_tui.displaced")
 
 
-def update(path: Path, edit: Edit, merge: Merge) -> bool:
-    """Give `path` the content `edit(content)`; True if it was changed.
+def is_unfinished(path: Path) -> bool:
+    """Whether a killed process left beside `path` what it was preparing, or had displaced."""
+    return any(os.path.lexists(p) for p in (leftover_path(path), safe.temporary_path(path)))
+
+
+def update(path: Path, edit: Edit, merge: Merge, keep_time: bool = False) -> bool:
+    """Give `path` the content `edit(content)`; True if it was changed. With `keep_time` it stays as
+    old as it is.
 
     `edit` may be called several times, each time with newer content; it returns what it was given
     to leave the file alone. False also if others wrote faster than we can: nothing is changed then.
@@ -74,7 +80,7 @@ def update(path: Path, edit: Edit, merge: Merge) -> bool:
                 safe.remove(leftover)
                 return False
             patient = turn < PATIENT_ROUNDS
-            _prepare(path, leftover, content, patient)
+            _prepare(path, leftover, content, patient, keep_time)
             if signature_of(path) != signature:
                 continue
             displaced = _swap(leftover, path, signature)
@@ -135,7 +141,7 @@ def _recovered(path: Path, leftover: Path, merge: Merge) -> _Displaced | None:
         if leftover.is_symlink():
             raise CacheUnreadable(f"{leftover} is a symlink")
         data = read_bytes(leftover)
-        merge(leftover, data, data)
+        merge(path, data, data)  # some tell by the name what a file is
     except CacheUnreadable:
         try:
             leftover.replace(path.with_name(f".{path.name}.rocm_tui.unreadable"))
@@ -169,11 +175,16 @@ def _of(status: os.stat_result) -> Signature:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _prepare(path: Path, leftover: Path, content: bytes, sync: bool) -> None:
+def _prepare(
+    path: Path, leftover: Path, content: bytes, sync: bool, keep_time: bool = False
+) -> None:
     """Let `leftover` hold `content`. What it held is part of `content`, so it may be replaced."""
     temporary = safe.temporary_path(path)
     safe.write_temporary(temporary, content, like=path, sync=sync)
     try:
+        if keep_time:
+            status = path.stat()
+            os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
         temporary.replace(leftover)
     except OSError as error:
         safe.remove(temporary)

@@ -10,7 +10,6 @@ in programs under `rocm-tui run` alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -99,7 +98,7 @@ class HeldConfigs:
             original = held.original if held is not None and ours else text
             written = with_config(path, original.encode(), config, descends(source)).decode()
             files[self._relative(path)] = HeldText(original, written)
-            if written != text:
+            if written != text or exchange.is_unfinished(path):
                 changes.append((path, text, written))
         if others and drift is not None:
             record = drift(record)
@@ -114,21 +113,19 @@ class HeldConfigs:
         for name, held in record.files.items():
             path = self._layout.root / name
             with suppress(CacheUnreadable):
-                if held.written != held.original and _text(path) == held.written:
+                ours = held.written != held.original and _text(path) == held.written
+                if ours or exchange.is_unfinished(path):
                     count += self._write(path, held.written, held.original)
         return count
 
     def _write(self, path: Path, old: str, new: str) -> bool:
         safe.check_file(self._layout.root, path)
-        before = path.stat()
-        changed = exchange.update(
+        return exchange.update(
             path,
             lambda data: new.encode() if data == old.encode() else data,
             exchange.newer,
+            keep_time=True,  # when the kernel was tuned
         )
-        if changed:  # its time is when the kernel was tuned
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        return changed
 
     def _holds(self, path: Path, record: Record) -> bool:
         held = record.files.get(self._relative(path))

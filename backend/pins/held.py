@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -183,12 +182,10 @@ class HeldCache:
             return edited(text, parts) if any(parts) else data
 
         self.check(path)
-        merge = configs.keep_newer if configs.is_file(path) else merge_missing
+        tritons = configs.is_file(path)  # the time of those is when the kernel was tuned
+        merge = configs.keep_newer if tritons else merge_missing
         with safe.locked(self._layout.root, self._layout.autotune / system):
-            before = path.stat()
-            changed = exchange.update(path, edit, merge)
-            if changed and configs.is_file(path):  # its time is when the kernel was tuned
-                os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            changed = exchange.update(path, edit, merge, keep_time=tritons)
             return counts if changed else {}
 
     def _path_of(self, file: PinFile, system: str) -> Path:
@@ -220,10 +217,7 @@ class HeldCache:
         return {
             path.name
             for path in cache_paths(self._layout)
-            if any(
-                os.path.lexists(beside)
-                for beside in (exchange.leftover_path(path), safe.temporary_path(path))
-            )
+            if exchange.is_unfinished(path)
         }
 
     def _strays(self, text: CacheText, file: PinFile, system: str) -> list[tuple[str, str]]:

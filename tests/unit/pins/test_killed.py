@@ -1,0 +1,132 @@
+"""Pins of Triton kernels that are killed with their files half written: nothing of ours stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backend.cache import best_config, configs
+from backend.cache.configs import described
+from backend.disk import exchange
+from backend.disk.layout import Layout
+from backend.model.choice import parse_config
+from backend.model.inductor_kernel import config_of
+from backend.model.kernel import TRITON
+from backend.model.problem import TuningKey
+from backend.pins.store import PinStore
+from tests.support import inductor_kernels as lab
+
+Act = Callable[[], object]
+CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "os.utime")
+
+
+def _changes(event: str, arguments: tuple[object, ...]) -> bool:
+    flags = arguments[2] if event == "open" else os.O_RDWR
+    return event in CHANGES and isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
+
+
+def killed(act: Act, at: int) -> bool:
+    """`act` in a child that is killed before its change number `at` of the file system; False if
+    it makes no so many."""
+    child = os.fork()
+    if child == 0:
+        left = [at]
+
+        def changes() -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        stock = exchange.exchange
+
+        def exchanging(first: Path, second: Path) -> bool:
+            changes()
+            done = stock(first, second)
+            changes()
+            return done
+
+        exchange.exchange = exchanging
+        sys.addaudithook(lambda event, arguments: _changes(event, arguments) and changes())
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def best_configs(top: Path) -> tuple[Path, Act, Act]:
+    root = top / "cache_dir"
+    kernel = lab.put_source(root, lab.source())
+    same = lab.put_source(root, lab.source("triton_poi_fused_add_7"))
+    path = lab.put_config(kernel.parent, lab.best_config())
+    lab.put_config(same.parent, json.dumps(lab.best_config(), indent=1))
+    found = best_config.source_of(path, best_config.read(path)).kernel
+    key = TuningKey(found.op, found.inputs, "")
+    hash, _, text = described(config_of({"XBLOCK": 512}, 8, 1))
+    layout, members = Layout(root), parse_config(text)
+    return (
+        root,
+        lambda: PinStore(layout).pin(None, key, hash, config=members),
+        lambda: PinStore(layout).unpin(key),
+    )
+
+
+def autotuned(top: Path) -> tuple[Path, Act, Act]:
+    root, path = top / "cache_dir", top / "triton" / ("A" * 52) / "k.autotune.json"
+    root.mkdir(parents=True)
+    path.parent.mkdir(parents=True)
+    timings = [
+        [{"kwargs": {"BLOCK": n}, "num_warps": 1, "num_ctas": 1, "num_stages": 3}, [ms] * 3]
+        for n, ms in ((32, 1.0), (64, 0.5))
+    ]
+    path.write_text(json.dumps({"key": [1024, "torch.float16"], "configs_timings": timings}))
+    tuned = configs.read(path)
+    key = TuningKey(TRITON, tuned.inputs, "")
+    (hash,) = (config.hash for config in tuned.configs if "BLOCK=32 " in config.name)
+    layout, digest = Layout(root), path.parent.name
+    return (
+        root,
+        lambda: PinStore(layout).pin(digest, key, hash),
+        lambda: PinStore(layout).unpin(key),
+    )
+
+
+def _files(top: Path, root: Path) -> dict[str, tuple[bytes, int]]:
+    """All but ours, and how old those are that tell by it when a kernel was tuned."""
+    return {
+        str(path.relative_to(top)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in top.rglob("*")
+        if path.is_file() and root / "rocm_tui" not in path.parents
+    }
+
+
+@pytest.mark.parametrize("act", ["pin", "unpin"])
+@pytest.mark.parametrize("make", [best_configs, autotuned])
+def test_after_a_kill_unpinning_gives_back_each_byte_and_leaves_no_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[..., tuple[Path, Act, Act]],
+    act: str,
+) -> None:
+    for at in range(1, 200):
+        top = tmp_path / str(at)
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(top / "triton"))
+        root, pin, unpin = make(top)
+        before = _files(top, root)
+        if act == "unpin":
+            pin()
+        if not killed(pin if act == "pin" else unpin, at):
+            assert at > 20
+            return
+        store = PinStore(Layout(root))
+        if at % 2:
+            store.reconcile()
+        store.unpin_all()
+        assert _files(top, root) == before, at
+    raise AssertionError("it ended never")
