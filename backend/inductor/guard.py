@@ -29,7 +29,7 @@ import sysconfig
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from backend.errors import brief
 
@@ -77,18 +77,34 @@ def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **k
     try:
         return ours(stock, *args, **kwargs)
     except Exception as error:
-        if is_intended(error):
+        if is_intended(error) or (stock.error is error and not raised_by_us(error)):
             raise
         theirs = stock.error
-        if theirs is not None and not raised_by_us(theirs):
-            if theirs is error:
-                raise
-            step_aside(error)
-            raise theirs from None
+        if theirs is not None and raised_by_us(theirs):
+            theirs = None
         step_aside(error)
+    finally:
+        # An error leads to this frame: were it kept, what its frames hold, tensors too, would live
+        # on until the garbage collector comes.
+        stock.error = None
+    if theirs is not None:
+        try:
+            _raise_as_it_was(theirs)
+        finally:
+            del theirs
     if stock.returned:
         return stock.result
     return method(*args, **kwargs)
+
+
+def _raise_as_it_was(error: BaseException) -> NoReturn:
+    """Whatever is being handled where it is raised again."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
+        del error, context
 
 
 class Entrance:
@@ -212,8 +228,8 @@ def say(line: str) -> None:
     try:
         sys.stderr.write(f"rocm-tui: {brief(line, 400)}\n")
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        return  # closed, full, or replaced by something that is no stream
+    except Exception:  # the program may have put anything there, which may raise anything
+        return
 
 
 def say_once(line: str) -> None:

@@ -214,11 +214,7 @@ class HeldCache:
 
     def unfinished(self) -> set[str]:
         """The cache files beside which a killed process left what it was preparing."""
-        return {
-            path.name
-            for path in cache_paths(self._layout)
-            if exchange.is_unfinished(path)
-        }
+        return {path.name for path in cache_paths(self._layout) if exchange.is_unfinished(path)}
 
     def _strays(self, text: CacheText, file: PinFile, system: str) -> list[tuple[str, str]]:
         owned = {

@@ -110,7 +110,7 @@ class _Hooks:
             return stock(*args, **kwargs)
         # A compiled graph that kept this kernel would keep the pin beyond its end.
         kwargs["static_triton_bundle_key"] = None
-        why: Exception | str = "it cannot be loaded as it is"
+        why = "it cannot be loaded as it is"
         try:
             result = stock(**kwargs)
             if autotuner not in self._pinned:
@@ -124,7 +124,7 @@ class _Hooks:
         except Exception as error:
             if autotuner not in self._pinned or not torch_api.is_unusable(error):
                 raise
-            (pin, undo), why = self._pinned[autotuner], error
+            (pin, undo), why = self._pinned[autotuner], describe(error)
         del self._pinned[autotuner]
         self._give_up(autotuner, pin, why)
         undo()

@@ -68,6 +68,7 @@ def install(autotuner: Any, hear: Hear, untold: str = UNTOLD, after: After | Non
     stock_run, stock_check, stock_bench = owner.run, owner.check_disk_cache, owner._bench
     stock_manager = cache.get_cache_manager
 
+    @functools.wraps(stock_manager)
     def get_cache_manager(key: str, *rest: Any) -> Any:
         if call.asking:
             with quietly(untold):
@@ -75,10 +76,12 @@ def install(autotuner: Any, hear: Hear, untold: str = UNTOLD, after: After | Non
             call.asking = False
         return stock_manager(key, *rest)
 
+    @functools.wraps(stock_check)
     def check_disk_cache(self: Any, *args: Any, **kwargs: Any) -> Any:
         call.asking = True
         return stock_check(self, *args, **kwargs)
 
+    @functools.wraps(stock_bench)
     def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
         if after is not None and not call.timed:
             with quietly(untold):
@@ -86,12 +89,13 @@ def install(autotuner: Any, hear: Hear, untold: str = UNTOLD, after: After | Non
         call.asking, call.timed = False, True  # from here on kernels are compiled
         return stock_bench(self, *args, **kwargs)
 
+    @functools.wraps(stock_run)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        known, before = len(self.cache), (call.digest, call.timed, call.stood)
+        known, before = _known(self), (call.digest, call.timed, call.stood)
         call.digest, call.timed, call.asking, call.stood = None, False, False, {}
         try:
             result = stock_run(self, *args, **kwargs)
-            if len(self.cache) != known:
+            if _known(self) != known:
                 with quietly(untold):
                     hear(self, call.digest, call.timed)
                     if after is not None and call.timed:
@@ -106,6 +110,14 @@ def install(autotuner: Any, hear: Hear, untold: str = UNTOLD, after: After | Non
     owner.check_disk_cache = check_disk_cache
     owner._bench = bench
     owner.run = run
+
+
+def _known(kernel: Any) -> int:
+    """For how many keys it has a config; a program may have put something else there."""
+    try:
+        return len(kernel.cache)
+    except Exception:
+        return 0
 
 
 def _stood(kernel: Any) -> dict[str, Any]:

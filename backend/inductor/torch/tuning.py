@@ -318,9 +318,12 @@ def watch_tuning_processes(
 
     def watched(choice: ChoiceCaller) -> float:
         raised.error = None
-        ms = float(target(choice))
-        report(choice, ms, raised.error)
-        return ms
+        try:
+            ms = float(target(choice))
+            report(choice, ms, raised.error)
+            return ms
+        finally:
+            raised.error = None  # its frames live as long as it does
 
     pool.target = watched
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -79,6 +84,83 @@ def test_our_failing_over_its_error_does_not_hide_that() -> None:
     with pytest.raises(ValueError, match="theirs"):
         beside(Called(ValueError("theirs")), ours)
     assert stepped_aside()
+
+
+def raising(error: type[Exception] = ValueError) -> str:
+    """As a method of torch that raises from one error while it handles another one."""
+    try:
+        raise LookupError("handled")
+    except LookupError:
+        raise error("theirs") from OSError("cause")
+
+
+def test_its_error_is_not_changed_on_the_way() -> None:
+    def ours(stock: Stock) -> str:
+        try:
+            return str(stock())
+        except ValueError:
+            raise KeyError("ours") from None
+
+    found: ValueError | None = None
+    try:
+        raise RuntimeError("what the program handles meanwhile")
+    except RuntimeError:
+        try:
+            beside(raising, ours)
+        except ValueError as error:
+            found = error
+    assert found is not None and isinstance(found.__cause__, OSError)
+    assert isinstance(found.__context__, LookupError)
+    assert stepped_aside()
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Tensor:
+    """Something big that a frame holds."""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_error_keeps_nothing_alive_once_it_is_handled(fails: bool, uncollected: None) -> None:
+    kept: list[weakref.ref[Tensor]] = []
+
+    def method() -> str:
+        tensor = Tensor()
+        kept.append(weakref.ref(tensor))
+        return raising()
+
+    def ours(stock: Stock) -> str:
+        try:
+            return str(stock())
+        except ValueError:
+            if fails:
+                raise KeyError("ours") from None
+            raise
+
+    with contextlib.suppress(ValueError):
+        beside(method, ours)
+    assert [reference() for reference in kept] == [None]
+
+
+def test_a_stderr_of_the_program_that_raises_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stderr:
+        def write(self, text: str) -> int:
+            raise RecursionError("a logger that logs to itself")
+
+    def ours(stock: Stock) -> str:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(sys, "stderr", Stderr())
+    with quietly("it is not done"):
+        raise OSError("disk")
+    assert beside(Called(), ours) == "stock"
 
 
 def test_a_function_of_the_program_may_raise_too() -> None:
