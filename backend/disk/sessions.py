@@ -21,6 +21,7 @@ from backend.disk.layout import Layout
 from backend.errors import EventInvalid, StoreError
 from backend.model.events import Event, SessionEnded, SessionStarted
 from backend.model.session import Fault, Session
+from backend.processes.handlers import from_a_handler
 from backend.processes.identity import identity
 from backend.wire.events import decode, encode
 
@@ -37,7 +38,8 @@ class EventWriter:
 
     The file is made at the first event and begins with the session. It is locked until this process
     has ended or closes it, so that a reader sees whether more may come. A forked child that goes on
-    writing gets a file and a session of its own. Safe to use from several threads.
+    writing gets a file and a session of its own. Safe to use from several threads, and
+    from handlers of signals.
     """
 
     def __init__(self, layout: Layout, session: Session, path: Path | None = None) -> None:
@@ -49,9 +51,10 @@ class EventWriter:
         self.path = path or self._layout.sessions / _file_name(session)
         self.error: str | None = None
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._descriptor = -1
-        self._closed = False
+        self._closed = self._writing = False
+        self._late: list[Event] = []
 
     def write(self, event: Event) -> bool:
         """Append `event`; False if it was not written (then, or earlier, something failed)."""
@@ -61,18 +64,34 @@ class EventWriter:
             session = replace(self.session, id=secrets.token_hex(8), pid=pid, process=identity(pid))
             self._start(session)
         with self._lock:
-            if self.error is not None or self._closed:
-                return False
+            if self._writing:  # a signal's handler came in between, in this thread
+                self._late.append(event)
+                return True
+            self._writing = True
             try:
-                if self._descriptor < 0:
-                    self._descriptor = self._open()
-                    if not isinstance(event, SessionStarted):
-                        self._append(SessionStarted(self.session))
-                self._append(event)
-            except (OSError, StoreError, ValueError) as error:
-                self._stop(str(error))
-                return False
-            return True
+                written = self._write(event)
+                while self._late:
+                    self._write(self._late.pop(0))
+                return written
+            finally:
+                self._writing = False
+
+    def _write(self, event: Event) -> bool:
+        if self.error is not None or self._closed:
+            return False
+        try:
+            if self._descriptor < 0:
+                self._descriptor = self._open()
+                if not isinstance(event, SessionStarted):
+                    self._append(SessionStarted(self.session))
+            self._append(event)
+        except (OSError, StoreError, ValueError) as error:
+            theirs = from_a_handler(error)
+            if theirs is not None:
+                raise theirs from None
+            self._stop(str(error))
+            return False
+        return True
 
     def close(self) -> None:
         """End the log; later events are dropped."""

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from backend.errors import brief
+from backend.processes.handlers import from_a_handler
 
 _OURS = f"{Path(__file__).parents[1]}/"
 _LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
@@ -69,7 +70,8 @@ def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **k
     """`ours(stock, *args)`, where `stock` is the method that `ours` stands in for.
 
     Where `ours` raises, the hooks step aside, and the result is that of its call of `stock`; if
-    there was none, that of `stock(*args)`. An error with a true attribute `intended` is no failure.
+    there was none, that of `stock(*args)`. An error with a true attribute `intended` is no failure,
+    nor is what a signal's handler of the program raises meanwhile.
     """
     if _aside is not None:
         return method(*args, **kwargs)
@@ -77,6 +79,7 @@ def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **k
     try:
         return ours(stock, *args, **kwargs)
     except Exception as error:
+        pass_on_if_a_handlers(error)
         if is_intended(error) or (stock.error is error and not raised_by_us(error)):
             raise
         theirs = stock.error
@@ -161,6 +164,7 @@ def quietly(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        pass_on_if_a_handlers(error)
         if what not in _failed and _aside is None:
             _failed.add(what)
             say_once(f"{what}: {failure_text(error)}")
@@ -183,6 +187,16 @@ def failure_text(error: Exception) -> str:
     where = f" in {frames[-1]}" if frames else ""
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}{where}{': ' if text else ''}{text}"
+
+
+def pass_on_if_a_handlers(error: Exception) -> None:
+    """What a signal's handler of the program raised into our code is the program's own."""
+    theirs = from_a_handler(error)
+    try:
+        if theirs is not None:
+            raise theirs
+    finally:
+        del theirs
 
 
 def is_intended(error: BaseException) -> bool:
@@ -228,8 +242,8 @@ def say(line: str) -> None:
     try:
         sys.stderr.write(f"rocm-tui: {brief(line, 400)}\n")
         sys.stderr.flush()
-    except Exception:  # the program may have put anything there, which may raise anything
-        return
+    except Exception as error:  # the program may have put anything there, which may raise anything
+        pass_on_if_a_handlers(error)
 
 
 def say_once(line: str) -> None:

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from backend.inductor.guard import pass_on_if_a_handlers
 from backend.model.graph import Clock, GraphTimes
 
 Calling = Callable[[Any], Any]
@@ -170,7 +171,8 @@ class Calls:
                 if pair is None:
                     return None
             return entered, self._clock(), pair
-        except Exception:
+        except Exception as error:
+            pass_on_if_a_handlers(error)
             self.stop()  # a GPU that has failed says so to the program, too
             return None
 
@@ -190,7 +192,8 @@ class Calls:
             self._collect()
             self._plan(called - entered, returned - called, returned, count)
             self._after(returned)
-        except Exception:
+        except Exception as error:
+            pass_on_if_a_handlers(error)
             self.stop()
 
     def _collect(self) -> None:

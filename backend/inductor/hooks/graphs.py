@@ -87,7 +87,8 @@ class GraphWatch:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._writing = False
         self._entries: dict[str, _Entry] = {}
         self._begun = time.perf_counter()
         self._due = self._begun + FIRST_WRITE
@@ -193,12 +194,15 @@ class GraphWatch:
         """Write the counts that have changed; the thread that calls a graph does it now and then,
         and the last one at the end of the process."""
         # Another thread writes, or this one does and was interrupted by a signal: some other time.
-        if self._off or self._recorder.busy() or not self._lock.acquire(blocking=False):
+        if self._off or self._writing or self._recorder.busy():
             return
+        if not self._lock.acquire(blocking=False):
+            return
+        self._writing = True
         try:
             begin = time.thread_time()
             with quietly("calls of graphs are not recorded"):
-                for entry in self._entries.values():
+                for entry in list(self._entries.values()):
                     self._write(entry)
             now = time.perf_counter()
             rest = min(max((now - self._begun) * WRITE_SHARE, FIRST_WRITE), LAST_WRITE)
@@ -206,6 +210,7 @@ class GraphWatch:
             self._due = now + max(rest, min(cost / WRITE_COST, MOST_REST))
             self._written = True
         finally:
+            self._writing = False
             self._lock.release()
 
     def _write(self, entry: _Entry) -> None:
@@ -226,7 +231,8 @@ class GraphWatch:
             entry.calls.stop()
 
     def _forked(self) -> None:
-        self._lock = threading.Lock()  # a thread of the parent may have held it
+        self._lock = threading.RLock()  # a thread of the parent may have held it
+        self._writing = False
         self._begun = time.perf_counter()
         self._due = self._begun + FIRST_WRITE
         for entry in self._entries.values():

@@ -5,6 +5,7 @@ Imports no torch: processes that only compile ask too.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +26,13 @@ class PinLookup:
     temporary; none where their file cannot be read."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._forked()
+        os.register_at_fork(after_in_child=self._forked)
         self._read: dict[Path, tuple[_Stamp, tuple[Pin, ...]]] = {}
+
+    def _forked(self) -> None:
+        """A thread of the parent may have held the lock; a signal's handler may ask in between."""
+        self._lock = threading.RLock()
 
     def find(self, key: TuningKey, system_hash: str) -> Pin | None:
         """The pin of `key` on this system. A pin holds for each precision that its tuning had."""

@@ -29,7 +29,7 @@ class Recorder:
     """Writes events and numbers tunings and graphs. Never raises for what the disk does."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may compile, too
         self._writer: EventWriter | None = None
         self._described = False
         self._registered = False
@@ -71,8 +71,11 @@ class Recorder:
         return self._writer.session if self._writer is not None else None
 
     def busy(self) -> bool:
-        """Whether something is being written just now."""
-        return self._lock.locked()
+        """Whether another thread is writing something just now."""
+        if not self._lock.acquire(blocking=False):
+            return True
+        self._lock.release()
+        return False
 
     def begin(self, event: Event) -> None:
         """Write `event`; a session that is not open yet is told as far as it is known without
@@ -138,7 +141,7 @@ class Recorder:
 
     def _forked(self) -> None:
         # A thread of the parent may have held the lock; the child has its own session, or none.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._writer = None
         self._described = self._registered = False
         self._count = self._graphs = 0

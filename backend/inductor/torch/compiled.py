@@ -47,9 +47,10 @@ def watch_ready(on_ready: Callable[[CompiledGraph], None]) -> None:
     stock = _output_code.CompiledFxGraph.post_compile
 
     @functools.wraps(stock)
-    def post_compile(self: CompiledGraph, *args: Any, **kwargs: Any) -> None:
-        stock(self, *args, **kwargs)
+    def post_compile(self: CompiledGraph, *args: Any, **kwargs: Any) -> Any:
+        result = stock(self, *args, **kwargs)
         on_ready(self)
+        return result
 
     _output_code.CompiledFxGraph.post_compile = post_compile
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import signal
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -145,6 +147,61 @@ def test_an_error_keeps_nothing_alive_once_it_is_handled(fails: bool, uncollecte
     with contextlib.suppress(ValueError):
         beside(method, ours)
     assert [reference() for reference in kept] == [None]
+
+
+class TimedOut(Exception):
+    """What a program raises from a signal's handler, to end what lasts too long."""
+
+
+def time_out(number: int, frame: object) -> None:
+    raise TimedOut
+
+
+class Timeout:
+    def __call__(self, number: int, frame: object) -> None:
+        raise TimedOut
+
+    def method(self, number: int, frame: object) -> None:
+        raise TimedOut
+
+
+@pytest.fixture
+def handled_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGUSR1)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(
+    "handler", [time_out, Timeout(), Timeout().method, functools.partial(time_out)]
+)
+def test_what_a_signal_raises_into_ours_reaches_the_program(
+    handler: Callable[..., None], handled_before: None
+) -> None:
+    def ours(stock: Stock) -> str:
+        signal.raise_signal(signal.SIGUSR1)
+        return "ours"
+
+    signal.signal(signal.SIGUSR1, handler)
+    method = Called()
+    with pytest.raises(TimedOut):
+        beside(method, ours)
+    with pytest.raises(TimedOut), quietly("it is not done"):
+        signal.raise_signal(signal.SIGUSR1)
+    assert method.calls == [] and not stepped_aside()
+
+
+def test_what_a_signal_raised_before_is_not_raised_again(handled_before: None) -> None:
+    """The program handles it, and compiles again."""
+    signal.signal(signal.SIGUSR1, time_out)
+
+    def ours(stock: Stock) -> str:
+        raise KeyError("ours")
+
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    except TimedOut:
+        assert beside(Called(), ours) == "stock" and stepped_aside()
 
 
 def test_a_stderr_of_the_program_that_raises_is_no_failure(
