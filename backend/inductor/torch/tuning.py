@@ -318,12 +318,10 @@ def watch_tuning_processes(
 
     def watched(choice: ChoiceCaller) -> float:
         raised.error = None
-        try:
-            ms = float(target(choice))
-            report(choice, ms, raised.error)
-            return ms
-        finally:
-            raised.error = None  # its frames live as long as it does
+        ms = float(target(choice))
+        error, raised.error = raised.error, None  # its frames live as long as it does
+        report(choice, ms, error)
+        return ms
 
     pool.target = watched
 
