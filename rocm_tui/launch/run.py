@@ -42,6 +42,9 @@ HOLD_SECONDS = 0.1
 DRAIN_SECONDS = 0.2
 """How long we wait for stderr of what the child left running in the background."""
 
+MOST_DRAIN_SECONDS = 2.0
+"""As long at most, where that goes on writing."""
+
 LOOK_SECONDS = 0.5
 """Between two looks at what the child leaves behind."""
 
@@ -195,7 +198,8 @@ def _clear(wake: int) -> None:
 
 
 def _drain(relay: StderrRelay) -> None:
-    while select.select([relay.descriptor], [], [], DRAIN_SECONDS)[0]:
+    until = time.monotonic() + MOST_DRAIN_SECONDS
+    while time.monotonic() < until and select.select([relay.descriptor], [], [], DRAIN_SECONDS)[0]:
         if not relay.pump():
             return
 

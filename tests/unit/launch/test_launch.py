@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
@@ -110,6 +111,15 @@ def test_a_background_process_does_not_hold_us_up(tmp_path: Path) -> None:
     done = launch(["sh", "-c", "sleep 1000 >/dev/null & echo $! && exit 4"], tmp_path)
     assert done.returncode == 4
     os.kill(int(done.stdout), signal.SIGKILL)
+
+
+def test_nor_does_one_that_goes_on_writing(tmp_path: Path) -> None:
+    """It is quiet for no moment, and ends when nobody reads it any more."""
+    talks = "while echo more >&2; do :; done"
+    done = launch(["sh", "-c", f"({talks}) >/dev/null & echo $! && exit 4"], tmp_path)
+    assert done.returncode == 4 and "more" in done.stderr
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(done.stdout), signal.SIGKILL)
 
 
 def _on_terminal(
