@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from backend.disk.tables import TableDamaged, read_table
-from backend.errors import CacheUnreadable
+from backend.errors import CacheUnreadable, StoreError
 from backend.tables.model import Device, Table
 from rocm_tui.actions.table_files import tables_below
 from rocm_tui.errors import NoSuchSource
 from rocm_tui.tables.findings import Given, Linted
-from rocm_tui.tables.lint import lint
+from rocm_tui.tables.lint import found_in, lint
+from rocm_tui.tables.marks import Marks, marks_of
 
 _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
@@ -40,13 +41,24 @@ def lint_files(
     return Linted(found, len(rows), sum(rows), device)
 
 
+def marks_in(paths: Iterable[str], device: Device | None) -> tuple[Marks, int]:
+    """What is found in files row by row, and how many of them could not be read."""
+    unread: list[str] = []
+
+    def tables() -> Iterator[Table]:
+        for path in paths:
+            try:
+                yield _table(Path(path))
+            except StoreError:
+                unread.append(path)
+
+    marks = marks_of(found_in(tables(), Given(device), each=True))
+    return marks, len(unread)
+
+
 def _tables(path: Path) -> Iterator[Table]:
-    """A damaged document is a table with that problem."""
     if not path.is_dir():
-        try:
-            yield read_table(path)
-        except TableDamaged as error:
-            yield error.table
+        yield _table(path)
         return
     none = True
     for table in tables_below(path, _damaged):
@@ -54,6 +66,14 @@ def _tables(path: Path) -> Iterator[Table]:
         yield table
     if none:
         raise NoSuchSource(f"no table of a tuner that is known in {path}")
+
+
+def _table(path: Path) -> Table:
+    """A damaged document is a table with that problem."""
+    try:
+        return read_table(path)
+    except TableDamaged as error:
+        return error.table
 
 
 def _damaged(error: CacheUnreadable) -> Table:

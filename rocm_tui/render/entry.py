@@ -56,7 +56,7 @@ def finding_line(finding: Finding) -> Line:
     where = "the whole file: " if finding.line is None else ""
     return (
         (f" {sign} {finding.rule}", style),
-        (f"  {where}{plain(finding.what)}", ""),
+        (f"  {where}{plain(finding.text)}", ""),
         (f"; {plain(finding.todo)}" if finding.todo else "", "dim"),
     )
 

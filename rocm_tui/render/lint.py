@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from backend.counted import counted
@@ -26,18 +26,17 @@ def text(linted: Linted) -> str:
 def line(finding: Finding) -> str:
     where = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
     todo = f"; {finding.todo}" if finding.todo else ""
-    return f"{where}: {finding.level}: {finding.what}{todo} [{finding.rule}]"
+    return f"{where}: {finding.level}: {finding.text}{todo} [{finding.rule}]"
 
 
-def counts_text(found: Iterable[Finding]) -> str:
+def counts_text(counts: Mapping[Level, int]) -> str:
     """`1 error, 3 notes`."""
-    counts = Counter(one.level for one in found)
-    said = [counted(counts[level], level) for level in LEVELS if counts[level]]
+    said = [counted(counts[level], level) for level in LEVELS if counts.get(level)]
     return ", ".join(said) or "nothing found"
 
 
 def _summary(linted: Linted) -> str:
-    said = counts_text(linted.found)
+    said = counts_text(Counter(one.level for one in linted.found))
     checked = f"{counted(linted.tables, 'table')}, {counted(linted.rows, 'row')}"
     device = f"for {linted.device}" if linted.device else "for no device (name one with --device)"
     return f"{checked}, checked {device}: {said}"
@@ -55,7 +54,7 @@ def lint_json(linted: Linted) -> dict[str, Any]:
                 "file": one.path,
                 "line": one.line,
                 "count": one.count,
-                "what": one.what,
+                "what": one.text,
                 "todo": one.todo,
             }
             for one in linted.found

@@ -40,7 +40,8 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Hits that are alike, of one file: `count` of them, the first on `line`."""
+    """Hits that are alike, of one file: `count` of them, the first on `line`. `detail` is what that
+    one alone says."""
 
     rule: str
     level: Level
@@ -49,6 +50,12 @@ class Finding:
     what: str
     todo: str
     count: int = 1
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        """What, with its detail."""
+        return f"{self.what} ({self.detail})" if self.detail else self.what
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,7 @@ def gathered(
 
 
 def _told(rule: Rule, path: str, first: Hit, subject: str, count: int = 1) -> Finding:
-    text = f"{subject} {first.what}".strip()
-    if first.detail:
-        text += f" ({'first: ' if count > 1 else ''}{first.detail})"
-    return Finding(rule.id, first.level or rule.level, path, first.line, text, first.todo, count)
+    what = f"{subject} {first.what}".strip()
+    detail = f"first: {first.detail}" if first.detail and count > 1 else first.detail
+    level = first.level or rule.level
+    return Finding(rule.id, level, path, first.line, what, first.todo, count, detail)

@@ -145,29 +145,39 @@ def lint(
     each: bool = False,
 ) -> tuple[Finding, ...]:
     """What `only` these rules find (all, if there are none), `without` those; by file, the worst
-    first, then by line. Rows that are alike are one finding, or `each` is one. Of a table that is
-    read alone nothing is kept but what was found."""
-    rules = [rule for rule in RULES if rule.id not in without and (not only or rule.id in only)]
-    found: list[Finding] = []
-    together: list[Sheet] = []
+    first, then by line. Rows that are alike are one finding, or `each` is one."""
     place: dict[str, int] = {}
+
+    def placed() -> Iterator[Table]:
+        for table in tables:
+            place[table.path] = len(place)
+            yield table
+
+    rules = [rule for rule in RULES if rule.id not in without and (not only or rule.id in only)]
+    found = found_in(placed(), given, rules, each=each)
+    return tuple(
+        sorted(found, key=lambda one: (place[one.path], LEVELS.index(one.level), one.line or 0))
+    )
+
+
+def found_in(
+    tables: Iterable[Table], given: Given, rules: Sequence[Rule] = RULES, *, each: bool = False
+) -> Iterator[Finding]:
+    """The same as it is found. Of a table that is read alone nothing is kept."""
+    together: list[Sheet] = []
     for table in tables:
-        place[table.path] = len(place)
         sheet = Sheet(table)
         for rule in rules:
             if rule.check is not None:
                 hits = ((sheet, hit) for hit in rule.check(sheet, given))
-                found += gathered(rule, hits, each)
+                yield from gathered(rule, hits, each)
         if table.tuner == "aiter":
             together.append(sheet)
         elif table.tuner in BY_NAME:  # all of a file is for one device
             together.append(Sheet(replace(table, data=b"", entries=table.entries[:1])))
         elif given.device is not None:
-            found += _among(rules, [sheet], given, each)
-    found += _among(rules, together, given, each)
-    return tuple(
-        sorted(found, key=lambda one: (place[one.path], LEVELS.index(one.level), one.line or 0))
-    )
+            yield from _among(rules, [sheet], given, each)
+    yield from _among(rules, together, given, each)
 
 
 def _among(

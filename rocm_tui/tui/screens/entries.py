@@ -7,7 +7,6 @@ import time
 from array import array
 from asyncio import to_thread
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import ClassVar
 
 from textual import on, work
@@ -249,9 +248,8 @@ def _told(checked: Checked) -> str:
     """What `lint` found in all of them."""
     if checked.trouble:
         return checked.trouble
-    found = (line for lines in checked.marks.of.values() for line in lines.values())
     device = f" for {checked.device}" if checked.device else ""
-    told = f"lint{device}: {counts_text(chain.from_iterable(found))}"
+    told = f"lint{device}: {counts_text(checked.marks.levels())}"
     if checked.left_out:
         told += f"; {counted(checked.left_out, 'table')} not checked here: rocm-tui lint"
     return told

@@ -91,13 +91,13 @@ def test_the_table_of_rules() -> None:
 
 def test_pytorch_ignores_a_file_of_another_device_or_version() -> None:
     found = only(linted(TUNABLEOP, device=Device("gfx950", 256)), "validator-device")
-    assert found.level == "error" and "all 3 rows" in found.what and "gfx942" in found.what
+    assert found.level == "error" and "all 3 rows" in found.text and "gfx942" in found.text
     assert linted(TUNABLEOP, device=Device("gfx942", 80)) == []  # units are no validator
     assert linted(TUNABLEOP, device=Device("gfx942", None, "gfx942:sramecc+:xnack-")) == []
     other = Device("gfx942", None, "gfx942:sramecc+:xnack+")
     only(linted(TUNABLEOP, device=other), "validator-device")
     found = only(linted(TUNABLEOP, torch="2.10"), "validator-version")
-    assert "PT_VERSION is 2.9.0, not 2.10" in found.what
+    assert "PT_VERSION is 2.9.0, not 2.10" in found.text
     only(linted(TUNABLEOP, hipblaslt="100300"), "validator-version")
     assert linted(TUNABLEOP, torch="2.9.0", rocblas="5.1.0.2a3887e") == []
 
@@ -113,7 +113,7 @@ def test_validators_missing_and_twice() -> None:
         line for line in TUNABLEOP.splitlines(True) if "ROCBLAS" not in line and "PT_" not in line
     )
     found = only(linted(without), "validator-missing")
-    assert "no PT_VERSION, ROCBLAS_VERSION among" in found.what
+    assert "no PT_VERSION, ROCBLAS_VERSION among" in found.text
     only(linted(TUNABLEOP[len(VALIDATORS) :]), "validator-missing")
     old = (
         "Validator,PT_VERSION,2.2.0\nValidator,ROCM_VERSION,6.0\nValidator,HIPBLASLT_VERSION,0.6\n"
@@ -132,7 +132,7 @@ def test_validators_missing_and_twice() -> None:
 
 def test_windows_line_ends_make_every_validator_another() -> None:
     found = only(linted(TUNABLEOP.replace("\n", "\r\n")), "line-ends")
-    assert found.level == "error" and "all 3 rows" in found.what
+    assert found.level == "error" and "all 3 rows" in found.text
     rows = TUNABLEOP[len(VALIDATORS) :].replace("\n", "\r\n")
     assert linted(VALIDATORS + rows) == []  # a time is read up to the \r
 
@@ -140,14 +140,14 @@ def test_windows_line_ends_make_every_validator_another() -> None:
 def test_a_byte_order_mark_hides_the_first_word() -> None:
     """PyTorch 2.11 ignored such a file: no PT_VERSION."""
     found = only(linted("\ufeff" + TUNABLEOP), "line-ends")
-    assert found.level == "error" and "all 3 rows" in found.what
+    assert found.level == "error" and "all 3 rows" in found.text
     assert linted("\ufeff" + BF16 + row(1)) == []  # pandas leaves it out
     ladder = "\ufeff" + '{"1": {"BLOCK_SIZE_M": 16}}'
     name = "E=8,N=64,device_name=AMD_Instinct_MI300X.json"
     with pytest.raises(ValueError, match="BOM"):
         json.loads(ladder)
     found = only([one for one in linted((name, ladder)) if one.rule == "line-ends"], "line-ends")
-    assert "json.load fails" in found.what
+    assert "json.load fails" in found.text
 
 
 def test_an_index_that_no_number_holds() -> None:
@@ -166,7 +166,7 @@ def test_a_solution_of_another_layout() -> None:
 def test_a_row_of_tunableop_twice() -> None:
     again = GEMM.format(4096, 16, 4096, "Gemm_Rocblas_3", 0.021)
     found = only(linted(TUNABLEOP + again), "duplicate")
-    assert (found.line, "keeps the first" in found.what, "line 6" in found.what) == (9, True, True)
+    assert (found.line, "keeps the first" in found.text, "line 6" in found.text) == (9, True, True)
     assert found.level == "warning"
     assert only(linted(TUNABLEOP + TUNABLEOP.splitlines(True)[5]), "duplicate").level == "note"
 
@@ -178,7 +178,7 @@ def test_lines_that_are_no_rows() -> None:
     assert (found.level, found.line) == ("warning", 9)
     row_of = "GemmTunableOp_BFloat16_TN,tn_1_1_1,"
     found = only(linted(TUNABLEOP + row_of + "Default,fast\n"), "no-time")
-    assert (found.level, found.line) == ("warning", 9) and "takes the solution" in found.what
+    assert (found.level, found.line) == ("warning", 9) and "takes the solution" in found.text
     assert only(linted(TUNABLEOP + row_of + "Default,nan\n"), "no-time").level == "note"
     found = only(linted(BF16 + row(1) + row(2).rstrip() + ",7\n"), "unreadable")
     assert (found.level, found.line) == ("error", 3)
@@ -191,7 +191,7 @@ def test_rows_of_other_units_as_in_aiter_4634() -> None:
     assert [(one.rule, one.level, one.line, one.count) for one in findings] == [
         ("other-device", "warning", 2, 2), ("other-device", "warning", 4, 1),
     ]  # fmt: skip
-    assert findings[0].what.startswith("2 rows for gfx942:80 can never match gfx942:304")
+    assert findings[0].text.startswith("2 rows for gfx942:80 can never match gfx942:304")
     with_own = linted(table + row(1), device=MI300X)
     assert [one.level for one in with_own] == ["note", "note"]
     assert linted(table) == []  # no device, no such finding
@@ -208,12 +208,12 @@ def test_models_for_another_device_are_a_note_where_their_family_has_rows() -> N
     assert [one.level for one in linted(default, model, device=MI300X)] == ["note"]
     findings = linted(default, model, device=Device("gfx90a", 104))
     assert [one.level for one in findings] == ["warning", "note", "note"]
-    assert "none of the 2 rows of these 2 tables" in findings[0].what
+    assert "none of the 2 rows of these 2 tables" in findings[0].text
 
 
 def test_a_key_twice_in_aiter() -> None:
     found = only(linted(BF16 + row(1) + row(2) + row(1, "40", k=2)), "duplicate")
-    assert (found.level, found.line) == ("error", 4) and "line 2" in found.what
+    assert (found.level, found.line) == ("error", 4) and "line 2" in found.text
     assert linted(BF16 + row(1) + row(1, bias="True") + row(1, gfx="gfx950", cu=256)) == []
 
 
@@ -222,7 +222,7 @@ def test_a_key_in_two_files_that_are_merged_as_in_aiter_4017() -> None:
     model = ("/a/configs/model_configs/dsv4_bf16_tuned_gemm.csv", BF16 + row(2, "45", k=2))
     found = only(linted(default, model), "merged-duplicate")
     assert found.path == model[0] and found.line == 2 and found.level == "error"
-    assert "another solution" in found.what and "50 µs against 45 µs" in found.what
+    assert "another solution" in found.text and "50 µs against 45 µs" in found.text
     apart = ("/b/bf16_tuned_gemm.csv", model[1])
     assert linted(default, apart) == []  # never read together
     kind = ("/a/configs/model_configs/a8w8_tuned_gemm.csv", model[1])
@@ -237,7 +237,7 @@ def test_legacy_rows_get_their_architecture_by_units() -> None:
     )
     assert {one.rule for one in findings} == {"missing-column", "merged-duplicate"}
     alone = linted(("/a/bf16_tuned_gemm.csv", legacy), device=Device("gfx950", 256))
-    assert any("2 rows for gfx942:304 can never" in one.what for one in alone)
+    assert any("2 rows for gfx942:304 can never" in one.text for one in alone)
 
 
 def test_fused_moe_rows_that_no_call_comes_to() -> None:
@@ -250,7 +250,7 @@ def test_fused_moe_rows_that_no_call_comes_to() -> None:
         ),
         "unused-row",
     )
-    assert (found.count, found.line) == (2, 3) and "token 40" in found.what
+    assert (found.count, found.line) == (2, 3) and "token 40" in found.text
     tagged = linted(FMOE + moe_row(1) + moe_row(1, "flydsl_fallback"))
     assert only(tagged, "unused-row").level == "note"
     only(linted(FMOE + moe_row(1) + moe_row(1, "mine")), "tagged-duplicate")
@@ -259,7 +259,7 @@ def test_fused_moe_rows_that_no_call_comes_to() -> None:
 def test_columns_and_words() -> None:
     head = BF16.replace("gfx,", "", 1)
     found = only(linted(head + row(1).partition(",")[2]), "missing-column")
-    assert found.level == "error" and "gfx" in found.what
+    assert found.level == "error" and "gfx" in found.text
     found = only(linted(BF16 + row(1) + row(2, bias="0")), "mixed-words")
     assert found.line == 3
     assert linted(BF16 + row(1, bias="0") + row(2, bias="1")) == []
@@ -277,7 +277,7 @@ def test_times_that_cannot_be() -> None:
     assert found.line == 9
     # 2 * 65536 * 4096 * 4096 in a microsecond
     found = only(linted(BF16 + row(1) + row(65536, "1.0")), "above-peak")
-    assert found.level == "error" and "2,199,023 TFLOP/s" in found.what and "1,307" in found.what
+    assert found.level == "error" and "2,199,023 TFLOP/s" in found.text and "1,307" in found.text
     assert linted(BF16 + row(65536, "1700.0")) == []  # 1,293 of 1,307
     partition = linted(BF16 + row(65536, "1.0", cu=80))
     only(partition, "above-peak")  # no device of fewer units is faster
@@ -286,13 +286,13 @@ def test_times_that_cannot_be() -> None:
 
 def test_faster_than_memory() -> None:
     wide = GEMM.format(262144, 1, 8192, "Gemm_Hipblaslt_7", 0.1)  # 4.3 GB at 43 TB/s
-    assert "GB/s" in only(linted(VALIDATORS + wide), "above-peak").what
+    assert "GB/s" in only(linted(VALIDATORS + wide), "above-peak").text
     assert linted(VALIDATORS + wide.replace(",0.1\n", ",0.9\n")) == []
 
 
 def test_neighbours_that_disagree() -> None:
     found = only(linted(BF16 + row(1) + row(8, "120.0") + row(16)), "slower-than-larger")
-    assert found.line == 3 and "M 8 takes 120 µs, M 16 50 µs, line 4" in found.what
+    assert found.line == 3 and "M 8 takes 120 µs, M 16 50 µs, line 4" in found.text
     odd = BF16 + row(1) + row(8, "70.0", k=2) + row(16)
     assert only(linted(odd), "odd-one-out").level == "note"
     assert linted(BF16 + row(1) + row(8, "70.0") + row(16)) == []  # less than twice
@@ -303,7 +303,7 @@ def test_neighbours_that_disagree() -> None:
 
 def test_a_row_that_was_copied_and_not_timed() -> None:
     found = only(linted(BF16 + row(1024, "275.4024") + row(2048, "275.4024")), "copied-time")
-    assert (found.level, found.line) == ("note", 3) and "M 2048 as M 1024, line 2" in found.what
+    assert (found.level, found.line) == ("note", 3) and "M 2048 as M 1024, line 2" in found.text
     assert linted(BF16 + row(1024, "275.4024") + row(1100, "275.4024")) == []  # one tile more
     assert linted(BF16 + row(1024, "275.4024") + row(2048, "275.4024", k=2)) == []
     assert linted(BF16 + row(1, "9.5") + row(2, "9.5")) == []
@@ -312,7 +312,7 @@ def test_a_row_that_was_copied_and_not_timed() -> None:
 def test_numbers_that_contradict_each_other() -> None:
     true = 2 * 512 * 4096 * 4096 / 50 / 1e6
     found = only(linted(BF16 + row(512, tflops=round(10 * true, 2))), "contradiction")
-    assert found.level == "warning" and "343.6" in found.what
+    assert found.level == "warning" and "343.6" in found.text
     assert linted(BF16 + row(512, tflops=round(true, 2))) == []
     stages = linted(FMOE + moe_row(1, us1=60, us2=40, us=170))
     assert only(stages, "contradiction").level == "note"

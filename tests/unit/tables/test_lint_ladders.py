@@ -48,13 +48,13 @@ def test_a_ladder_that_ends_early_as_in_vllm_52192() -> None:
     """Tuned for M up to 8 alone, a file made prompts slower than the default config."""
     (found,) = moe((1, 2, 4, 8))
     assert (found.rule, found.level, found.line) == ("short-ladder", "warning", 20)
-    assert found.what == "every M above 8 takes the step of M 8, prompts too: the nearest is taken"
+    assert found.text == "every M above 8 takes the step of M 8, prompts too: the nearest is taken"
     assert moe((1, 2, 4, 8, 16, 64, 256, 1024)) == []
 
 
 def test_a_ladder_that_begins_late() -> None:
     (found,) = moe((96, 128, 256, 512, 1024))
-    assert found.level == "warning" and "every M below 96" in found.what
+    assert found.level == "warning" and "every M below 96" in found.text
     (found,) = moe((2, 4, 16, 64, 256, 1024))
     assert found.level == "note"
 
@@ -64,7 +64,7 @@ def test_steps_far_apart() -> None:
     assert (found.rule, found.level) == (
         "wide-gap",
         "note",
-    ) and "between M 1 and M 64" in found.what
+    ) and "between M 1 and M 64" in found.text
 
 
 def test_a_name_that_is_no_number() -> None:
@@ -72,14 +72,14 @@ def test_a_name_that_is_no_number() -> None:
     assert (found.rule, found.level) == ("step-name", "error")
     in_sglang = f"/s/configs/triton_3_4_0/{MOE}"
     (found,) = moe(FULL, in_sglang, triton_version="3.4.0")
-    assert found.rule == "step-name" and "SGLang" in found.what
+    assert found.rule == "step-name" and "SGLang" in found.text
 
 
 def test_a_block_size_is_missing() -> None:
     config = {name: size for name, size in STEP.items() if name != "GROUP_SIZE_M"}
     (found,) = linted((MOE, ladder(FULL, config)))
     assert (found.rule, found.count) == ("incomplete-step", len(FULL))
-    assert "GROUP_SIZE_M" in found.what
+    assert "GROUP_SIZE_M" in found.text
     flydsl = MOE.replace(".json", ",dtype=int4_w4a16,backend=flydsl.json")
     assert linted((flydsl, ladder(FULL, {"tile_m": 16}))) == []  # another kernel
 
@@ -98,7 +98,7 @@ def test_a_block_size_is_missing() -> None:
 )
 def test_a_name_that_no_loader_asks_for(name: str, said: str) -> None:
     (found,) = moe(FULL, name)
-    assert found.rule == "file-name" and said in found.what
+    assert found.rule == "file-name" and said in found.text
     well = name.replace("triton_3_4_0/", "").replace("=bf16", "=fp8_w8a8").replace(", ", ",")
     assert moe(FULL, well.replace("_NVL", "")) == []
 
@@ -106,7 +106,7 @@ def test_a_name_that_no_loader_asks_for(name: str, said: str) -> None:
 def test_a_step_that_a_kernel_never_looks_for() -> None:
     name = "gfx950-GEMM-A16W16-gated.json"
     (found,) = linted((name, ladder(("M_LEQ_8", "M_LEQ_16", "M_LEQ_64", "any"))))
-    assert (found.rule, found.count) == ("unreachable-step", 2) and "M_LEQ_8" in found.what
+    assert (found.rule, found.count) == ("unreachable-step", 2) and "M_LEQ_8" in found.text
     odd = ladder(("M_LEQ_31", "M_LEQ_64", "any"))
     (found,) = linted(("gfx950-GEMM-A16W16.json", odd))
     assert found.count == 1
@@ -117,7 +117,7 @@ def test_a_step_that_a_kernel_never_looks_for() -> None:
 
 def test_a_ladder_without_an_end() -> None:
     (found,) = linted(("gfx942-GEMM-A16W16.json", ladder(("M_LEQ_64", "M_LEQ_256"))))
-    assert (found.rule, found.level) == ("open-end", "error") and "above 256" in found.what
+    assert (found.rule, found.level) == ("open-end", "error") and "above 256" in found.text
 
 
 def test_a_step_twice() -> None:
@@ -125,7 +125,7 @@ def test_a_step_twice() -> None:
     other = one.replace("64", "32")
     steps = "".join(f'"{step}": {one},\n' for step in FULL)
     (found,) = linted((MOE, f'{{{steps}"8": {other}}}'))
-    assert (found.rule, found.level) == ("duplicate", "error") and "keeps the last" in found.what
+    assert (found.rule, found.level) == ("duplicate", "error") and "keeps the last" in found.text
 
 
 def test_damaged_json_is_not_silent() -> None:
@@ -155,7 +155,7 @@ def test_find_dbs_of_other_devices() -> None:
     mi300, mi210 = ("gfx942130.HIP.fdb.txt", FIND_DB), ("gfx90a68.HIP.fdb.txt", FIND_DB)
     assert linted(mi300, mi210, device=Device("gfx942", 304)) == []
     (found,) = linted(mi210, device=Device("gfx942", 304))
-    assert found.what == "a table for gfx90a:104, which gfx942:304 never reads"
+    assert found.text == "a table for gfx90a:104, which gfx942:304 never reads"
 
 
 def hipblaslt(git: str, name: str) -> list[Finding]:
@@ -172,9 +172,9 @@ def test_an_index_that_dies_with_its_library() -> None:
     (found,) = hipblaslt("abcdef1234", "")
     assert (found.rule, found.level) == ("bare-index", "warning")
     (found,) = hipblaslt("0123456789", "")
-    assert found.level == "error" and "0123456789" in found.what
+    assert found.level == "error" and "0123456789" in found.text
     (found,) = hipblaslt("", "")
-    assert found.level == "error" and "without a Git Version" in found.what
+    assert found.level == "error" and "without a Git Version" in found.text
 
 
 NAMES = (
@@ -196,12 +196,12 @@ def test_rows_that_hipblaslt_leaves_out() -> None:
     git = "Git Version: abcdef1234\n"
     assert linted(("tuning.txt", git + NAMES + product() + NAMES + product(256, 7, 8))) == []
     (found,) = linted(("tuning.txt", git + NAMES + product() + product(256, 7, 8)))
-    assert (found.rule, found.line) == ("unused-row", 4) and "names right above" in found.what
+    assert (found.rule, found.line) == ("unused-row", 4) and "names right above" in found.text
     (found,) = linted(("tuning.txt", git + NAMES + product(index=0)))
-    assert found.rule == "unused-row" and "index 0" in found.what
+    assert found.rule == "unused-row" and "index 0" in found.text
     as_printed = NAMES.replace("solution_index", "soulution_index") + product()
     (found,) = linted(("tuning.txt", git + as_printed))
-    assert found.rule == "unused-row" and "soulution_index" in found.what
+    assert found.rule == "unused-row" and "soulution_index" in found.text
     windows = (git + NAMES + product()).replace("\n", "\r\n")
     assert [one.rule for one in linted(("tuning.txt", windows))] == ["line-ends"]
     (found,) = linted(("tuning.txt", git + NAMES + product(rate=6.7)))
@@ -218,7 +218,7 @@ def test_a_file_of_2024_has_no_names() -> None:
     found = linted(("tuning.txt", "Git Version: ab12\n" + "".join(rows)))
     told = [(each.rule, each.level) for each in found if each.rule != "bare-index"]
     assert told == [("unused-row", "warning"), ("duplicate", "warning"), ("duplicate", "note")]
-    assert any("as hipBLASLt of 2024 wrote it" in each.what for each in found)
+    assert any("as hipBLASLt of 2024 wrote it" in each.text for each in found)
 
 
 def test_a_convolution_twice_in_a_perf_db() -> None:
@@ -228,4 +228,4 @@ def test_a_convolution_twice_in_a_perf_db() -> None:
         ("duplicate", "warning", 2),
         ("duplicate", "note", 3),
     ]
-    assert "MIOpen keeps the first one" in twice[0].what
+    assert "MIOpen keeps the first one" in twice[0].text
