@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from backend.disk.tables import read_table, tuner_at
+from backend.disk.tables import tuner_at
 from backend.errors import StoreError
-from backend.tables.model import Table
+from rocm_tui.actions.table_files import tables_within
 from rocm_tui.ingest.asked.ask import Asked
 from rocm_tui.tables.coverage import Covered, Verdict, cover
 
@@ -23,7 +23,8 @@ def compared(
     """Of each log that lacks something: how many products none of the tables has, those among
     `paths` and the `tables`, and which these are."""
     given = {path for path in paths if _is_table(path)}
-    there = _read(dict.fromkeys((*(path for path in paths if path in given), *tables)))
+    among = dict.fromkeys((*(path for path in paths if path in given), *tables))
+    there, _ = tables_within(_MOST_BYTES, among)
     names = tuple(table.path for table in there)
     for path, asked in told:
         if path in given:
@@ -44,15 +45,3 @@ def _is_table(path: str) -> bool:
         return tuner_at(Path(path)) is not None
     except StoreError:
         return False
-
-
-def _read(paths: Iterable[str]) -> list[Table]:
-    tables: list[Table] = []
-    room = _MOST_BYTES
-    for path in paths:
-        try:
-            tables.append(read_table(Path(path), room))
-        except StoreError:
-            continue
-        room -= len(tables[-1].data)
-    return tables

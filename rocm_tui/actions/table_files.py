@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from backend.disk.tables import read_table, tuner_at
-from backend.errors import CacheUnreadable
+from backend.errors import CacheUnreadable, StoreError
 from backend.tables.model import Table
 from rocm_tui.errors import UsageError
 
@@ -17,6 +17,24 @@ MOST_FILES = 20_000
 """Of a folder."""
 Unread = Callable[[CacheUnreadable], Table | None]
 """Is told what cannot be read, and may have a table for it, or raise."""
+
+
+def tables_within(
+    room: int, paths: Iterable[str], known: Mapping[str, Table] | None = None
+) -> tuple[list[Table], int]:
+    """Those that `room` bytes hold together, and how many there are besides: damaged, gone, or
+    beyond it. Of the paths that are `known` the table is there already."""
+    tables: list[Table] = []
+    left_out = 0
+    for path in paths:
+        table = known.get(path) if known else None
+        try:
+            tables.append(table or read_table(Path(path), room))
+        except StoreError:
+            left_out += 1
+        else:
+            room -= len(tables[-1].data)
+    return tables, left_out
 
 
 def tables_below(folder: Path, unread: Unread) -> Iterator[Table]:

@@ -7,7 +7,7 @@ that are shown are read.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -98,6 +98,15 @@ class Shelf:
         found = (*marks.at(table.path, entry.line), *marks.whole(table.path))
         return Shelved(table, entry, found)
 
+    def like(self, one: Shelved) -> int | None:
+        """The number of an entry of an earlier shelf: where its line has its key, else where its
+        text stands now, else what is nearest to its line. None if its table is not here."""
+        path = one.table.path
+        at = next((at for at, table in enumerate(self.tables) if table.path == path), None)
+        if at is None or not self.tables[at].entries:
+            return None
+        return self._starts[at] + _place_like(self.tables[at], one)
+
     def find(self, wanted: Wanted) -> Iterator[int | None]:
         """The numbers of all entries that fit, ascending; None now and then where none came for a
         while, so that whoever asks may stop."""
@@ -112,6 +121,29 @@ class Shelf:
                 elif lines:
                     yield from _on(lines, table, start, wanted)
             yield None
+
+
+def _place_like(table: Table, one: Shelved) -> int:
+    lines, key = table.numbers, (one.entry.op, one.entry.key)
+    first = bisect_left(lines, one.entry.line)
+    for place in range(
+        first, bisect_right(lines, one.entry.line)
+    ):  # a JSON document may be one line
+        entry = table.entries[place]
+        if (entry.op, entry.key) == key:
+            return place
+    starts, text = table.starts, one.table.text(one.entry)
+    at = table.data.find(text)
+    while at >= 0:
+        place = bisect_left(starts, at)
+        if (
+            place < len(starts)
+            and starts[place] == at
+            and table.entries[place].end == at + len(text)
+        ):
+            return place
+        at = table.data.find(text, at + 1)
+    return min(first, len(lines) - 1)
 
 
 def _on(lines: frozenset[int], table: Table, start: int, wanted: Wanted) -> Iterator[int | None]:

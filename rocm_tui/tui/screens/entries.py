@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import time
 from array import array
-from asyncio import to_thread
+from asyncio import sleep, to_thread
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on, work
@@ -16,9 +17,10 @@ from textual.widgets import Input
 
 from backend.counted import counted
 from rocm_tui.actions.lint_apart import Checked, lint_apart
-from rocm_tui.actions.shelve import Shelving, shelve, tables_among, values_in_words
+from rocm_tui.actions.shelve import Shelving, shelve, stamps_of, tables_among, values_in_words
 from rocm_tui.harmless import plain
 from rocm_tui.render.lint import counts_text
+from rocm_tui.tables.marks import NOTHING, Marks
 from rocm_tui.tables.shelf import Shelf, wanted_of
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
@@ -28,6 +30,12 @@ from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 _FIRST = 200
 """Entries that are enough to be shown before all are found."""
+_LOOK = 1.0
+"""Seconds between two looks at whether a file is another one; or so often what a look takes, ..."""
+_RESTS = 1500
+_CALM = 3
+"""... and what it took to read them again. So often what a check took nobody writes before the
+next."""
 _SLICE = 0.02
 """Seconds that are looked for at a time; keys are heard between."""
 _NOTHING = "No table of another tuner is among the sources: `rocm-tui watch FILE...` reads them."
@@ -60,13 +68,18 @@ class EntriesScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self._shelving = Shelving(Shelf(()))
+        self._shown = self._shelving.shelf
         self._paths: list[str] = []
         self._words = ""
         self._numbers: Sequence[int] = ()
         self._found = 0
-        self._checked = False
-        self._lint = ""
-        self._reading = self._again = self._finding = False
+        self._lint = "lint: checking …"
+        self._checked: Checked | None = None
+        self._marks = NOTHING
+        self._stale: frozenset[str] = frozenset()
+        self._due: float | None = None
+        self._took = 0.0
+        self._reading = self._again = self._finding = self._checking = False
 
     def compose_body(self) -> ComposeResult:
         yield OneLine(id="about")
@@ -77,6 +90,7 @@ class EntriesScreen(BaseScreen):
         super().on_mount()
         self._describe()
         self.action_reload()
+        self._follow()
 
     @property
     def _grid(self) -> EntriesGrid:
@@ -104,6 +118,12 @@ class EntriesScreen(BaseScreen):
     @work(group="read")
     async def _read(self) -> None:
         self._describe()
+        if await self._read_anew() or self._checked is None:
+            self._check()
+        self._find()
+
+    async def _read_anew(self) -> bool:
+        """Whether anything has changed. Of what has not, what was found stays."""
         before = self._shelving
         while True:
             self._again = False
@@ -112,51 +132,91 @@ class EntriesScreen(BaseScreen):
             if not self._again:
                 break
         self._reading = False
-        if self._shelving.stamps == before.stamps and self._checked:
-            self._shelving.shelf.marks = before.shelf.marks
-        else:
-            self._checked, self._lint = False, "lint: checking …"
-            self._check()
-        self._find()
+        changed = self._shelving.changed_since(before)
+        self._stale |= changed
+        self._mark(self._marks.without(changed))
+        return bool(changed)
 
-    @work(group="check", exclusive=True)
+    @work(group="follow")
+    async def _follow(self) -> None:
+        """Tables that somebody writes are read again while they are shown, and checked once nobody
+        does. Many, or large ones, are looked at less often."""
+        rest = _LOOK
+        while True:
+            await sleep(rest)
+            if not self.is_current or self._reading:
+                continue
+            begun = time.monotonic()
+            other, took = await to_thread(_looked, self._paths, self._shelving)
+            rest = max(_LOOK, took * _RESTS)
+            if other and not self._reading:
+                self._reading = True
+                if await self._read_anew():
+                    self._due = time.monotonic() + max(_LOOK, _CALM * self._took)
+                    self._find(anew=True)
+                self._describe()
+                rest = max(rest, _CALM * (time.monotonic() - begun))
+            elif self._due is not None and time.monotonic() >= self._due:
+                self._check()
+
+    @work(group="check")
     async def _check(self) -> None:
         """What `lint` finds in them is marked once it is known."""
-        shelf = self._shelving.shelf
-        checked = await lint_apart(shelf.tables)
-        shelf.marks, self._checked, self._lint = checked.marks, True, _told(checked)
+        self._due = None
+        if self._checking:
+            self._due = time.monotonic()
+            return
+        self._checking, begun, of = True, time.monotonic(), self._shelving
+        try:
+            checked = await lint_apart(of.shelf.tables)
+        finally:
+            self._checking = False
+        self._took = time.monotonic() - begun
+        self._checked, self._stale = checked, self._shelving.changed_since(of)
+        if self._stale and self._due is None:
+            self._due = time.monotonic() + _CALM * self._took
+        self._mark(checked.marks.without(self._stale))
         if wanted_of(self._words).lint is not None:
-            self._find()
+            self._find(anew=True)
         else:
-            self._grid.show(shelf, self._numbers)
+            self._grid.show(self._shown, self._numbers)
         self._describe()
 
+    def _mark(self, marks: Marks) -> None:
+        self._marks = self._shelving.shelf.marks = self._shown.marks = marks
+        if self._checked is not None:
+            self._lint = _told(replace(self._checked, marks=marks), len(self._stale))
+
     @work(group="find", exclusive=True)
-    async def _find(self) -> None:
-        """The first entries are shown as soon as they are there."""
+    async def _find(self, *, anew: bool = False) -> None:
+        """The first entries are shown as soon as they are there; what is looked for `anew` stands
+        there already, until all is found."""
         shelf, wanted = self._shelving.shelf, wanted_of(self._words)
         if wanted.everything:
-            self._put(range(len(shelf)))
+            self._finding = False
+            self._put(range(len(shelf)), shelf)
             return
-        self._finding, found = True, array("Q")
+        anew = anew and not self._finding
+        self._finding, found = not anew, array("Q")
         numbers, put = shelf.find(wanted), False
         while True:
             more, over = await to_thread(_slice, numbers)
             found.extend(more)
-            self._found = len(found)
-            if not put and (over or len(found) >= _FIRST):
-                self._put(found)
+            if not put and (over or (len(found) >= _FIRST and not anew)):
+                self._put(found, shelf)
                 put = True
             if over:
                 break
-            self._describe()
-        self._finding = False
+            if not anew:
+                self._found = len(found)
+                self._describe()
+        self._finding, self._found = False, len(found)
         self._grid.grow()
         self._describe()
 
-    def _put(self, numbers: Sequence[int]) -> None:
-        self._numbers, self._found = numbers, len(numbers)
-        self._grid.show(self._shelving.shelf, numbers)
+    def _put(self, numbers: Sequence[int], shelf: Shelf) -> None:
+        self._numbers, self._found, self._shown = numbers, len(numbers), shelf
+        self._grid.show(shelf, numbers)
         self._describe()
 
     def _describe(self) -> None:
@@ -244,12 +304,21 @@ def _slice(numbers: Iterator[int | None]) -> tuple[list[int], bool]:
     return found, True
 
 
-def _told(checked: Checked) -> str:
-    """What `lint` found in all of them."""
+def _looked(paths: Sequence[str], shelving: Shelving) -> tuple[bool, float]:
+    """Whether a file is another one, and how many seconds of a core it took to tell."""
+    begun = time.thread_time()
+    other = stamps_of(paths) != shelving.stamps
+    return other, time.thread_time() - begun
+
+
+def _told(checked: Checked, stale: int) -> str:
+    """What `lint` found in all of them, of which so many are others since."""
     if checked.trouble:
         return checked.trouble
     device = f" for {checked.device}" if checked.device else ""
     told = f"lint{device}: {counts_text(checked.marks.levels())}"
+    if stale:
+        told += f"; {counted(stale, 'table')} written since"
     if checked.left_out:
         told += f"; {counted(checked.left_out, 'table')} not checked here: rocm-tui lint"
     return told

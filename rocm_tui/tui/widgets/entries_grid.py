@@ -63,16 +63,25 @@ class EntriesGrid(Grid):
         return self._shelf[self._numbers[self.at]] if self.at < len(self._numbers) else None
 
     def show(self, shelf: Shelf, numbers: Sequence[int]) -> None:
-        """Show these; the cursor stays on its entry, if that is among them."""
-        before = self._numbers[self.at] if self.at < len(self._numbers) else -1
-        known = self._shelf.tables == shelf.tables
+        """Show these; the cursor stays on its entry if that is among them, and if it stood on one
+        of a table that was read anew, on what is there of it."""
+        before, row = self.current, self.cursor - self.top
+        same = self._shelf.tables == shelf.tables
+        number = self._numbers[self.at] if before else None
+        if before and not same:
+            number = shelf.like(before)
         self._shelf, self._numbers = shelf, numbers
         if self._sort is not None and len(numbers) > MOST_SORTED:
             self._sort = None
         self.put(_Rows(shelf, numbers))
-        at = bisect_left(numbers, before)
-        stays = known and at < len(numbers) and numbers[at] == before
-        self.move_cursor(self._places.index(at) if stays else 0)
+        at = len(numbers) if number is None else bisect_left(numbers, number)
+        if number is not None and not same:  # what is nearest
+            at = min(at, len(numbers) - 1)
+        cursor = 0
+        if 0 <= at < len(numbers) and (not same or numbers[at] == number):
+            cursor = self._places.index(at)
+            self.top = cursor - row
+        self.move_cursor(cursor)
 
     def grow(self) -> None:
         """More were found."""

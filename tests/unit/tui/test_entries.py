@@ -10,7 +10,7 @@ from textual.widgets import Input
 from backend.tables.model import Device
 from rocm_tui.actions import lint_apart
 from rocm_tui.tui.screens.entries import EntriesScreen
-from rocm_tui.tui.widgets.entries_grid import EntryDetail
+from rocm_tui.tui.widgets.entries_grid import EntriesGrid, EntryDetail
 from tests.support import sample_tables
 from tests.support.screen_lab import all_text, running, screen_text, typed, until
 
@@ -100,3 +100,42 @@ async def test_a_lint_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.Mon
         await pilot.press("E")
         await until(pilot, lambda: "lint failed: " in screen_text(app.screen))
         assert "no device is no device that is known" in screen_text(app.screen)
+
+
+async def test_a_table_that_is_written_is_read_again_and_cursor_and_search_stay(
+    tmp_path: Path,
+) -> None:
+    path, other = write(tmp_path, 300), tmp_path / "results1.csv"
+    twice = "GemmTunableOp_Half_TN,tn_8_8_8,Gemm_Rocblas_1,0.1\n"
+    other.write_text(HEAD + twice + twice)
+    async with running(tmp_path, path, other, size=(160, 30)) as (app, pilot):
+        await pilot.press("E")
+        await until(pilot, lambda: "lint: 2 errors" in all_text(app))
+        await pilot.press("slash")
+        await until(pilot, lambda: app.screen.query(Input))
+        await typed(pilot, "Hipblaslt_3")
+        await until(pilot, lambda: "43 entries have" in all_text(app))
+        await pilot.press("enter", *["j"] * 9)
+        grid = app.screen.query_one(EntriesGrid)
+        before = grid.current
+        assert before is not None and before.entry.key == (("params", "tn_66_64_128"),)
+        # one more row above it, some below it, none without a time
+        rows = path.read_text().splitlines(keepends=True)
+        rows.insert(2, "GemmTunableOp_Half_TN,tn_9999_64_128,Gemm_Hipblaslt_3,0.1\n")
+        rows[-1:] = ["GemmTunableOp_Half_TN,tn_7777_64_128,Gemm_Hipblaslt_3,0.1\n"]
+        path.write_text("".join(rows))
+        await until(pilot, lambda: "45 entries have Hipblaslt_3" in all_text(app))
+        now = grid.current
+        assert now is not None and now.entry.key == before.entry.key
+        assert now.entry.line == before.entry.line + 1
+        assert (grid.cursor, grid.top) == (10, 1)  # its line of the screen, too
+        await until(pilot, lambda: "lint: 2 errors" in all_text(app))
+        await pilot.press("slash")
+        await typed(pilot, "lint:duplicate", "enter")
+        await until(pilot, lambda: "1 entry has lint:duplicate" in all_text(app))
+        other.write_text(HEAD + twice)
+        await until(pilot, lambda: "No entry has that" in all_text(app))
+        await until(pilot, lambda: "written since" not in all_text(app))
+        other.unlink()
+        other.mkdir()
+        await until(pilot, lambda: "1 table, 302 entries" in all_text(app))
