@@ -12,6 +12,7 @@ from statistics import median
 
 from backend.model.choice import Choice
 from rocm_tui.compare.types import LONGEST, SHORTEST, Part
+from rocm_tui.session.in_use import taken
 from rocm_tui.session.model import Row
 
 Asked = tuple[str, ...]
@@ -72,9 +73,11 @@ def told(row: Row) -> Choice | None:
 
 
 def solution(row: Row) -> str:
-    """In full: a config goes by a shorter name."""
-    choice = told(row)
-    return (choice.description or choice.label) if choice else ""
+    """In full: a config goes by a shorter name. Of several without times all, whose order tells
+    nothing."""
+    one = taken(row.tuning)
+    choices = (one,) if one else row.tuning.choices
+    return "; ".join(sorted(choice.description or choice.label for choice in choices))
 
 
 def told_ms(row: Row) -> float | None:

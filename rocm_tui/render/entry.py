@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.formats.table_entries import choice_of
+from rocm_tui.ingest.formats.table_entries import choices_of
 from rocm_tui.render.lines import filled, folded
 from rocm_tui.render.lint import MARKS
 from rocm_tui.render.table import Line, Span
-from rocm_tui.render.tuned_tables import ASKED, UNTOLD
+from rocm_tui.render.tuned_tables import ASKED, UNTOLD, several_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tables.findings import Finding
 from rocm_tui.tables.shelf import Shelved
@@ -94,14 +94,16 @@ def entry_lines(shelved: Shelved, width: int, height: int) -> list[Line]:
     """In so many lines: what is wrong first, then what it is. Meanings stand there where they have
     a line each."""
     entry = shelved.entry
-    solution = plain(choice_of(entry).label) if entry.solution else ASKED
+    choices = choices_of(entry)
+    several = several_text(len(choices)) if entry.ms is None else ""
+    solution = several or (plain(choices[0].label) if choices else ASKED)
     time = UNTOLD if entry.ms is None else fmt.duration(entry.ms)
     facts = (str(entry.device), shelved.place)
     head: Line = (
         (f" {plain(entry.op)}", "title"),
         *((f" · {plain(fact)}", "head") for fact in facts if fact),
     )
-    solved = f"  {time}" if entry.solution else ""
+    solved = f"  {time}" if choices and not several else ""
     said: list[Line] = [
         ((f" {solution}", "strong"), (solved, "")),
         *map(finding_line, shelved.found),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.formats.table_entries import choice_of
+from rocm_tui.ingest.formats.table_entries import choice_of, choices_of
 from rocm_tui.render.lint import MARKS
 from rocm_tui.render.table import Field
 from rocm_tui.render.tuned_tables import ASKED, NAMES
@@ -21,8 +21,13 @@ def key_text(shelved: Shelved) -> str:
 
 
 def solution_text(shelved: Shelved) -> str:
-    """What was taken; of a config its blocks, warps and stages."""
-    return plain(choice_of(shelved.entry).label) if shelved.entry.solution else ASKED
+    """What was taken; of a config its blocks, warps and stages. Of several without times all."""
+    if not shelved.entry.solution:
+        return ASKED
+    choices = choices_of(shelved.entry) if shelved.entry.ms is None else ()
+    if len(choices) > 1:
+        return plain(" or ".join(choice.label for choice in choices))
+    return plain(choice_of(shelved.entry).label)
 
 
 def time_text(shelved: Shelved) -> str:
@@ -60,7 +65,7 @@ ENTRIES: tuple[Field[Shelved], ...] = (
     Field(
         "solution", "SOLUTION", 14, 60, good=24, text=solution_text,
         style=lambda one: "" if one.entry.solution else "dim",
-        about="what was taken",
+        about="what was taken; of several without a time, which of them is not told",
     ),
     Field(
         "time", "TIME", 8, 9, right=True, text=time_text,

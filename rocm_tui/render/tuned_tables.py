@@ -43,15 +43,15 @@ def _told(tuning: Tuning) -> list[str]:
     choice = taken(tuning) if tuning.entry else tuning.choices[0] if tuning.choices else None
     time = UNTOLD if choice is None or choice.ms is None else fmt.duration(choice.ms)
     device = tuning.entry.device if tuning.entry else ""
-    solved = [choice.label, time] if choice else [_several(tuning) or ASKED]
+    solved = [choice.label, time] if choice else [several_text(len(tuning.choices)) or ASKED]
     key = (tuning.inputs_key or "").partition(",")[2] if tuning.options else ""
     told = (tuner_name(tuning), *solved, device, place_of(tuning), key)
     return [plain(part) for part in told if part]
 
 
-def _several(tuning: Tuning) -> str:
-    """What is said of an entry that has several solutions and does not tell which is taken."""
-    count = len(tuning.choices)
+def several_text(count: int) -> str:
+    """What is said of an entry that has several solutions and does not tell which is taken; empty
+    for others."""
     return f"{count} solutions, which is taken is not told" if count > 1 else ""
 
 
@@ -84,7 +84,7 @@ def entry_facts(tuning: Tuning) -> list[tuple[str, str]]:
     entry = tuning.entry
     if entry is None:
         return []
-    solution, choice = _several(tuning) or ASKED, taken(tuning)
+    solution, choice = several_text(len(tuning.choices)) or ASKED, taken(tuning)
     if choice is not None:
         time = UNTOLD if choice.ms is None else fmt.once(fmt.duration(choice.ms))
         solution = f"{choice.label}, {time}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +23,15 @@ TABLES = frozenset({".csv"})
 
 class NotReadable(Exception):
     """The content is no whole document of its format: half written, or damaged."""
+
+
+class Told(list[Record]):
+    """All that a document tells, and its `share` of what many may tell together, which is to be
+    kept as long as that holds."""
+
+    def __init__(self, records: Iterable[Record], share: object) -> None:
+        super().__init__(records)
+        self.share = share
 
 
 class StreamReader(Protocol):

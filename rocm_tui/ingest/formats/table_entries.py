@@ -18,7 +18,7 @@ from backend.tables.gemm import NotAProblem
 from backend.tables.model import BOM, MAX_LINE, TOO_LONG, Entry, NotARow, Table, Tuner
 from backend.tables.registry import tuner_named
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.reader import Complaints, NotReadable, StreamReader, WholeLines
+from rocm_tui.ingest.formats.reader import Complaints, NotReadable, StreamReader, Told, WholeLines
 from rocm_tui.ingest.records import Record, Seen, is_entry
 
 MOST_ROWS = 20_000
@@ -34,10 +34,25 @@ MOST_PROBLEMS = 20
 """Lines that are no rows, of each kind, that are listed of one file."""
 
 
+class Share:
+    """How many entries a source has told. It counts among those of all tables as long as it lives,
+    but for one of the same source, which takes its place."""
+
+    _all: ClassVar[WeakSet[Share]] = WeakSet()
+
+    def __init__(self, source: str) -> None:
+        self._source, self.told = source, 0
+        self._all.add(self)
+
+    @property
+    def room(self) -> int:
+        """How many more there may be."""
+        others = sum(one.told for one in self._all if one._source != self._source)
+        return max(0, MOST_ROWS - others - self.told)
+
+
 class TableReader:
     """The rows of a table of lines, as they come."""
-
-    _all: ClassVar[WeakSet[TableReader]] = WeakSet()
 
     def __init__(self, tuner: Tuner, source: str) -> None:
         assert tuner.lines is not None
@@ -47,9 +62,8 @@ class TableReader:
         self._whole = WholeLines(MAX_LINE)
         self._number = 1
         self._open = False
-        self._told, self._full = 0, False
+        self.share, self._full = Share(source), False
         self._last: tuple[bytes, Entry] | None = None
-        self._all.add(self)
 
     def feed(self, data: bytes) -> list[Record]:
         """The rows that end in `data`."""
@@ -90,11 +104,11 @@ class TableReader:
                 return self._told_below()
         except NotARow as error:
             return list(self._complaints.about(str(error), self._number, str(error)))
-        if self._told >= MOST_ROWS or not self._told % _LOOK:
-            self._full = sum(reader._told for reader in self._all) >= MOST_ROWS
+        if self.share.told >= MOST_ROWS or not self.share.told % _LOOK:
+            self._full = not self.share.room
             if self._full:
                 return list(self._complaints.about(MORE))
-        self._told += 1
+        self.share.told += 1
         return self._seen(line, self._number)
 
     def _seen(self, line: bytes, number: int) -> list[Record]:
@@ -130,15 +144,18 @@ def within_room(records: Iterable[Record]) -> list[Record]:
     return kept + [Fault(source, MORE) for source in beyond]
 
 
-def records_of(table: Table, problem: Callable[[Entry], Problem]) -> list[Record]:
-    """All that a whole table tells."""
-    complaints = Complaints(table.path, MOST_PROBLEMS)
+def records_of(table: Table, problem: Callable[[Entry], Problem]) -> Told:
+    """All that a whole table tells, as far as there is room; what it tells last is listed first."""
+    complaints, share = Complaints(table.path, MOST_PROBLEMS), Share(table.path)
+    share.told = min(len(table.entries), share.room)
     records: list[Record] = [
-        seen(table.tuner, entry, problem, table.path) for entry in table.entries
+        seen(table.tuner, entry, problem, table.path) for entry in table.entries[: share.told]
     ]
+    if share.told < len(table.entries):
+        records += complaints.about(MORE)
     for fault in table.problems:
         records += complaints.about(fault.what, fault.line, fault.what)
-    return records
+    return Told(records[::-1], share)
 
 
 def seen(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: str) -> Seen:
@@ -155,8 +172,7 @@ def tuning_of(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], sou
         told = problem(entry)
     except NotAProblem as error:
         told, unread = Problem(clean(entry.op)), clean(str(error))
-    others = (Choice(clean(name), None, ms) for name, ms in entry.others)
-    choices = (choice_of(entry), *others) if entry.solution else ()
+    choices = choices_of(entry)
     alone = len(entry.key) == 1
     key = ",".join(value if alone else f"{name}={value}" for name, value in entry.key)
     return Tuning(
@@ -173,6 +189,19 @@ def tuning_of(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], sou
         sources=(source,),
         entry=TableEntry(tuner, entry.line, clean(str(entry.device)), unread),
     )
+
+
+def choices_of(entry: Entry) -> tuple[Choice, ...]:
+    """What was taken, and what was timed beside it. Several without a time, as in a perf-db, are
+    told apart by their parameters; which is taken is not told."""
+    if not entry.solution:
+        return ()
+    first = choice_of(entry)
+    if entry.ms is None and entry.extra[:1] and entry.extra[0][0] == entry.solution:
+        return tuple(
+            Choice(clean(name), None, None, clean(f"{name}:{told}")) for name, told in entry.extra
+        )
+    return (first, *(Choice(clean(name), None, ms) for name, ms in entry.others))
 
 
 def choice_of(entry: Entry) -> Choice:
@@ -207,7 +236,7 @@ def records_of_lines(tuner: str, data: bytes, source: str) -> list[Record]:
     except ValueError as error:
         raise NotReadable(clean(str(error))) from error
     reader = TableReader(tuner_named(tuner), source)
-    return [*reader.feed(text), *reader.close()]
+    return Told((*reader.feed(text), *reader.close()), reader.share)
 
 
 def records_in(tuner: str, data: bytes, source: str) -> list[Record]:
@@ -218,5 +247,4 @@ def records_in(tuner: str, data: bytes, source: str) -> list[Record]:
         table = document(data, source)
     except ValueError as error:
         raise NotReadable(clean(str(error))) from error
-    # what is told last is listed first
-    return records_of(table, tuner_named(tuner).problem)[::-1]
+    return records_of(table, tuner_named(tuner).problem)

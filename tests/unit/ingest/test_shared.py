@@ -72,7 +72,7 @@ def test_entries_of_tables_have_room_in_all_for_as_many_as_one_process_has(
 ) -> None:
     monkeypatch.setattr(table_entries, "MOST_ROWS", 25)
     monkeypatch.setattr(table_entries, "_LOOK", 1)
-    monkeypatch.setattr(table_entries.TableReader, "_all", WeakSet())  # none of other tests
+    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())  # none of other tests
     for number in range(4):
         rows = (f"GemmTunableOp_float_NN,nn_{n}_8_8,Default,0.5\n" for n in range(10))
         (tmp_path / f"{number}.csv").write_text("".join(rows))

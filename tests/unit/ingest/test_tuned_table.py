@@ -131,7 +131,7 @@ def test_of_files_beyond_all_measure_the_first_rows_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All that are followed at once share the room; what is closed leaves it."""
-    monkeypatch.setattr(table_entries.TableReader, "_all", WeakSet())  # those of other tests
+    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())  # those of other tests
     monkeypatch.setattr(table_entries, "MOST_ROWS", 5)
     monkeypatch.setattr(table_entries, "_LOOK", 1)
     format = format_named("tunableop")
@@ -144,3 +144,28 @@ def test_of_files_beyond_all_measure_the_first_rows_are_told(
     assert first.feed(ROWS) == [Fault("first.csv", MORE)]
     del first, second
     assert len(format.stream("third.csv").feed(HEAD + ROWS)) == 3
+
+
+def test_documents_share_the_room_with_all_other_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())  # those of other tests
+    monkeypatch.setattr(table_entries, "MOST_ROWS", 5)
+    step = '"{}": {{"BLOCK_SIZE_M": 16, "num_warps": 4}}'
+    steps = ["{" + ", ".join(step.format(m) for m in range(1, n + 1)) + "}" for n in range(7)]
+
+    def written(n: int, path: Path) -> Path:
+        path.write_text(steps[n])
+        return path
+
+    names = [f"E=8,N={n},device_name=AMD_Instinct_MI300X.json" for n in range(3)]
+    paths = [written(3, tmp_path / name) for name in names]
+    tailers = [Tailer(str(path), "moe") for path in paths]
+    told = [[type(record) for record in tailer.poll(0.0)] for tailer in tailers]
+    assert told == [[Seen] * 3, [Seen, Seen, Fault], [Fault]]
+    written(4, paths[0])  # its own rows do not stand in its way
+    assert sum(isinstance(record, Seen) for record in tailers[0].poll(2.0)) == 0
+    tailers[1].withdraw()
+    written(5, paths[0])
+    gone, *rows = tailers[0].poll(4.0)  # that there are more is no longer so
+    assert isinstance(gone, Gone) and [type(row) for row in rows] == [Seen] * 5

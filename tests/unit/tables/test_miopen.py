@@ -10,10 +10,14 @@ from backend.tables.gemm import NotAProblem
 from backend.tables.miopen import device_of
 from backend.tables.model import Device, Table
 from backend.tables.registry import parse, problem_of
+from rocm_tui.compare.tables import SameKey
 from rocm_tui.ingest.formats.registry import format_named, sniff
 from rocm_tui.ingest.records import Seen
 from rocm_tui.render.detail import show_text
-from rocm_tui.session.model import Model
+from rocm_tui.render.entry import entry_lines
+from rocm_tui.render.shelf import solution_text
+from rocm_tui.session.model import Model, Row
+from rocm_tui.tables.shelf import Shelved
 
 NEW = (
     b"64-28-30-3x3-96-14-15-8-1x1-2x2-1x1-0-NCHW-FP16-F=ConvB:0.05,1024,miopenConvolutionFwdAlgoDirect"
@@ -141,3 +145,22 @@ def test_a_perf_db_stands_beside_a_backward_convolution() -> None:
     (row,) = (row for row in model.rows() if row.beside)
     assert dict(row.tuning.options)["w_shape"] == (64, 96, 3, 3)
     assert [choice.name for choice in row.beside[0].choices] == ["ConvA", "ConvB"]
+
+
+def test_of_several_solvers_without_times_none_is_said_to_be_taken() -> None:
+    both = table(b"2x5=ConvAsm1x1U:1,2,3;ConvOclDirectFwd:7\n", "gfx942130.udb.txt")
+    one = Shelved(both, both.entries[0])
+    assert solution_text(one) == "ConvAsm1x1U or ConvOclDirectFwd"
+    told = ["".join(text for text, _ in line) for line in entry_lines(one, 120, 20)]
+    assert " 2 solutions, which is taken is not told" in told
+
+    def row(values: bytes) -> Row:
+        format, model = format_named("miopen"), Model()
+        assert format is not None and format.stream is not None
+        model.apply(format.stream("/db/gfx942130.udb.txt").feed(b"2x5=" + values + b"\n"))
+        (found,) = model.rows()
+        return found
+
+    mine = row(b"ConvAsm1x1U:1,2,3;ConvOclDirectFwd:7")
+    assert SameKey(mine, row(b"ConvOclDirectFwd:7;ConvAsm1x1U:1,2,3")).same_solution
+    assert not SameKey(mine, row(b"ConvAsm1x1U:1,2,3;ConvOclDirectFwd:8")).same_solution
