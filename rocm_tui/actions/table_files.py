@@ -11,7 +11,7 @@ from backend.errors import CacheUnreadable, StoreError
 from backend.tables.model import Table
 from rocm_tui.errors import UsageError
 
-SUFFIXES = (".csv", ".json", ".txt", ".db", ".udb")
+SUFFIXES = (".csv", ".json", ".txt", ".config", ".db", ".udb")
 """Of the files that are looked at in a folder."""
 MOST_FILES = 20_000
 """Of a folder."""

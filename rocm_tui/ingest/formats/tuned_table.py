@@ -54,7 +54,7 @@ FORMATS = (
         re.compile(rb"Validator,|[A-Za-z0-9]{1,40}TunableOp_[^,\n]{1,200},"),
         TABLES,
     ),
-    of_lines("hipblaslt", HIPBLASLT, TABLES | LOGS),
+    of_lines("hipblaslt", HIPBLASLT, TABLES | LOGS | {".config"}),
     of_lines("miopen", MIOPEN, LOGS),
     of_lines(
         "aiter",
