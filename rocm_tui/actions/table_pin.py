@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.disk.tables import read_table
 from backend.errors import PinRefused
+from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.pins.plan import PinPlan
 from backend.pins.state import PinReport
 from backend.pins.store import PinStore
 from backend.pins.tables import editing_of, entry_of, rewritten
 from backend.tables.edit import NotEditable, assignments, in_words
-from backend.tables.keys import key_of
+from backend.tables.keys import key_of, system_of
+from backend.tables.model import Table
 from rocm_tui.errors import NoSuchTuning
 from rocm_tui.tables.shelf import Shelved
 
@@ -48,13 +51,31 @@ def row_at(text: str) -> Shelved:
     table, line = read_table(path), int(found[2])
     entry = table.at_line(line)
     if entry is None:
-        raise NoSuchTuning(f"line {line} of {found[1]} is no entry of a {table.tuner} table")
+        raise NoSuchTuning(_none_at(table, line, found[1]))
     meant = entry_of(table, key_of(table.tuner, entry))
     if meant is not None and meant.line != line:
         raise NoSuchTuning(
             f"line {line} of {found[1]} says again what line {meant.line} says, which is taken"
         )
     return Shelved(table, entry)
+
+
+def _none_at(table: Table, line: int, path: str) -> str:
+    """With the line that may be meant: a step of a ladder has several."""
+    why = f"on line {line} of {path} begins no entry of the {table.tuner} table"
+    before = [number for number in table.numbers if number < line]
+    near = before[-1] if before else next(iter(table.numbers), None)
+    return why if near is None else f"{why}; one begins on line {near}"
+
+
+def pins_at(pins: Sequence[Pin], text: str) -> list[Pin]:
+    """Those of the row at `FILE:LINE`. Raises NoSuchTuning and StoreErrors."""
+    row = row_at(text)
+    key, system = _key_of(row), system_of(Path(row.table.path))
+    meant = [pin for pin in pins if (pin.key, pin.system_hash) == (key, system)]
+    if not meant:
+        raise NoSuchTuning(f"{row.place} is not pinned; `rocm-tui pins` prints what is")
+    return meant
 
 
 def _key_of(row: Shelved) -> TuningKey:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from backend.model.pin import Pin
 from backend.pins.file import HistoryEntry
 from backend.pins.state import PinStatus
 from rocm_tui import say
@@ -17,6 +18,7 @@ from rocm_tui.actions.pin import (
     take_all_back,
     take_back,
 )
+from rocm_tui.actions.table_pin import is_place, pins_at
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
@@ -31,7 +33,9 @@ def add_unpin(parser: argparse.ArgumentParser) -> None:
         "Take the pins of these tunings back: measured times and compiled graphs return as they "
         "were."
     )
-    parser.add_argument("ids", nargs="*", metavar="ID", help="a pinned tuning's id")
+    parser.add_argument(
+        "ids", nargs="*", metavar="ID", help="a pinned tuning's id, or FILE:LINE of a table"
+    )
     parser.add_argument("--all", action="store_true", help="every pin of this cache dir")
     common.add_arguments(parser, "--cache-dir", "--json")
 
@@ -43,7 +47,7 @@ def do_unpin(args: argparse.Namespace) -> int:
     if args.all:
         pins = take_all_back(layout)
     else:
-        pins = find_pins(list_pins(layout), args.ids)
+        pins = _meant(list_pins(layout), args.ids)
         take_back(pins, layout)
     if args.json:
         say.out_json({"unpinned": [pin.id for pin in pins]})
@@ -53,6 +57,15 @@ def do_unpin(args: argparse.Namespace) -> int:
     else:
         say.out("nothing is pinned")
     return ExitCode.YES
+
+
+def _meant(pins: Sequence[Pin], words: Sequence[str]) -> list[Pin]:
+    """Each once, in the order of the words."""
+    meant: list[Pin] = []
+    for word in words:
+        found = pins_at(pins, word) if is_place(word) else find_pins(pins, [word])
+        meant += [pin for pin in found if pin not in meant]
+    return meant
 
 
 def add_pins(parser: argparse.ArgumentParser) -> None:

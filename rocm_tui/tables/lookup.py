@@ -147,14 +147,24 @@ def _aiter(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
         return _experts(asks, names, first.op)
     wants: Wants = {}
     for ask in asks:
-        told = dict(ask.key)
+        told, assumed = _typed(dict(ask.key), names)
         if set(told) != set(names) or not _same_op(ask.op, first.op):
             continue
         for rank, rows in enumerate(_padded(told)):
-            near = f"as M {rows}" if rank else ""
+            near = " ".join(filter(None, (f"as M {rows}" if rank else "", assumed)))
             key = _values({**told, "M": rows} if rows else told, names)
             wants.setdefault(key, []).append(_Want(ask, rank, near))
     return wants, lambda entry: _values(dict(entry.key), names)
+
+
+def _typed(told: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], str]:
+    """With what an older untuned list of typed products does not tell as AITER e4048607 takes it:
+    the result of the operands' type (gemm_a16w16_tune.py), and else False (tuned_gemm.py)."""
+    lacking = [name for name in aiter.TYPED if name in names and name not in told]
+    if "dtype" not in told or not lacking:
+        return told, ""
+    assumed = {name: told["dtype"] if name == "outdtype" else "False" for name in lacking}
+    return {**told, **assumed}, ", ".join(f"{name} {value}" for name, value in assumed.items())
 
 
 def _same_op(asked: str, of_table: str) -> bool:

@@ -341,3 +341,16 @@ def test_a_row_that_a_program_read_while_it_was_pinned_does_not_stay_so(
         assert main(command) in (0, 1)
         main(["unpin", "--all"])
         assert table.read_bytes() == newer.replace(PINNED, ROWS)
+
+
+def test_a_row_is_unpinned_by_its_place(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = table.with_name("results1.csv")
+    other.write_bytes(ROWS)  # the same keys, so the same ids
+    for path in (table, other):
+        assert main(["pin", f"{path}:3", "Gemm_Rocblas_-7"]) == 0
+    assert main(["unpin", f"{table}:4"]) == 1
+    assert "results0.csv:4 is not pinned" in capsys.readouterr().err
+    assert main(["unpin", f"{table}:3", f"{table}:3"]) == 0
+    assert table.read_bytes() == ROWS and other.read_bytes() == PINNED
+    assert main(["unpin", f"{table}:1"]) == 1
+    assert "begins no entry of the tunableop table; one begins on line 3" in capsys.readouterr().err

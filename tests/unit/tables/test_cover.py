@@ -101,6 +101,26 @@ def test_another_device_s_rows_do_not_count(
     assert "the log does not tell the device" in capsys.readouterr().out
 
 
+def test_an_older_untuned_list_asks_for_what_its_columns_do_not_tell(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """AITER's own list for llama70B lacks `bpreshuffle`, which its table has."""
+    asked, told = "M,N,K,bias,dtype,scaleAB", "outdtype,bpreshuffle"
+    bf16 = "torch.bfloat16"
+    Path("bf16_untuned_gemm.csv").write_text(
+        f"{asked}\n1,1280,8192,False,{bf16},False\n2,1280,8192,False,{bf16},False\n"
+    )
+    Path("bf16_tuned_gemm.csv").write_text(
+        f"gfx,cu_num,{asked},{told},libtype,solidx,splitK,us,kernelName\n"
+        f"gfx950,256,1,1280,8192,False,{bf16},False,{bf16},False,asm,1,1,7.1,k\n"
+        f"gfx950,256,2,1280,8192,False,{bf16},False,{bf16},True,asm,1,1,7.1,k\n"
+    )
+    code, value = covered(capsys, "bf16_untuned_gemm.csv", "bf16_tuned_gemm.csv")
+    assert (code, outcomes(value)) == (1, {"1": "covered", "2": "missed"})
+    (near,) = (row["entry"]["near"] for row in value["rows"] if row["entry"])  # type: ignore[attr-defined]
+    assert near == f"outdtype {bf16}, bpreshuffle False"
+
+
 def test_a_table_of_another_op_does_not_count(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
