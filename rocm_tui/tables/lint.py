@@ -172,7 +172,7 @@ def found_in(
                 hits = ((sheet, hit) for hit in rule.check(sheet, given))
                 yield from gathered(rule, hits, each)
         if table.tuner == "aiter":
-            together.append(sheet)
+            together.append(Sheet(table))  # without the rows that were looked at
         elif table.tuner in BY_NAME:  # all of a file is for one device
             together.append(Sheet(replace(table, data=b"", entries=table.entries[:1])))
         elif given.device is not None:

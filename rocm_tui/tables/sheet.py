@@ -4,7 +4,7 @@ direction that grows with a batch, and what it takes to compute it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,7 +57,20 @@ class Sheet:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        return tuple(map(_MAKERS.get(self.table.tuner, _plain), self.table.entries))
+        return tuple(self.each_row())
+
+    def each_row(self) -> Iterator[Row]:
+        """The same, and none is kept: of tables that are read as one there may be many."""
+        return map(self._maker, self.table.entries)
+
+    def row_at(self, line: int) -> Row:
+        entry = self.table.at_line(line)
+        assert entry is not None
+        return self._maker(entry)
+
+    @property
+    def _maker(self) -> Callable[[Entry], Row]:
+        return _MAKERS.get(self.table.tuner, _plain)
 
     @cached_property
     def facts(self) -> Mapping[str, str]:

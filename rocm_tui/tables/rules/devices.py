@@ -21,7 +21,7 @@ def other_device(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet,
     if device is None:
         return
     for family in families(sheets):
-        fits = any(may_be(row.device, device) for one in family for row in one.rows)
+        fits = any(may_be(row.device, device) for one in family for row in one.each_row())
         for sheet in family:
             if sheet.tuner in BY_NAME and sheet.rows and not fits:
                 own = sheet.rows[0].device
@@ -31,16 +31,16 @@ def other_device(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet,
                 warned = fits or len(family) > 1
                 yield from ((sheet, hit) for hit in _of_others(sheet, device, warned))
         if not fits and len(family) > 1 and family[0].tuner == "aiter":
-            rows = counted(sum(len(one.rows) for one in family), "row")
+            rows = counted(sum(len(one.table.entries) for one in family), "row")
             what = f"none of the {rows} of these {len(family)} tables can match {device}"
             yield family[0], Hit(None, what, _TUNE, subject="")
 
 
 def _of_others(sheet: Sheet, device: Device, noted: bool) -> Iterator[Hit]:
     """`noted`: those of other architectures are no more than a note."""
-    of_arch = [row for row in sheet.rows if row.device.arch == device.arch]
-    lost = of_arch and not any(may_be(row.device, device) for row in of_arch)
-    for row in sheet.rows:
+    of_arch = {row.device for row in sheet.each_row() if row.device.arch == device.arch}
+    lost = of_arch and not any(may_be(own, device) for own in of_arch)
+    for row in sheet.each_row():
         own = row.device
         if may_be(own, device):
             continue

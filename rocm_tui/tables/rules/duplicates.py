@@ -78,11 +78,15 @@ def merged_duplicate(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sh
     for family in families(sheets):
         if family[0].tuner != "aiter":
             continue
-        first: dict[tuple[object, ...], tuple[Sheet, Row]] = {}
-        for sheet in family:
-            for row in sheet.rows:
-                other, before = first.setdefault(_key(sheet, row), (sheet, row))
+        first: dict[int, tuple[Sheet, int]] = {}  # by hash: a family has many keys
+        for sheet in family if len(family) > 1 else ():
+            for row in sheet.each_row():
+                key = hash(_key(sheet, row))
+                other, line = first.setdefault(key, (sheet, row.line))
                 if other is sheet:
+                    continue
+                before = other.row_at(line)
+                if _key(other, before) != _key(sheet, row):
                     continue
                 differs = before.entry.solution != row.entry.solution
                 words = "another" if differs else "the same"
