@@ -32,7 +32,8 @@ from backend.worker.flex.call import read_call
 from backend.worker.trial.arms import compile_arm
 from backend.worker.trial.drawn import drawn_constants
 from backend.worker.trial.program import program_of
-from tests.support.flex_program import INDICES, KEYS, Compiled, make_up_a_gpu
+from tests.support.flex_program import INDICES, KEYS
+from tests.support.made_up_gpu import Compiled, make_up_a_gpu
 
 Asked = tuple[str, str, list[str], str]
 """Op, inputs key, hashes of the choices, and the call as text."""

@@ -28,14 +28,18 @@ from typing import Any, ClassVar
 import torch
 import triton
 import triton.language as tl
-from torch._inductor import compile_fx, config  # noqa: F401 - the first that a program imports
+from torch._inductor import compile_fx, config
+from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.graph import GraphLowering
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+from torch.library import wrap_triton
 from triton.backends.amd.driver import HIPDriver
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from tests.support.flex_program import Compiled, make_up_a_gpu
+from tests.support.made_up_gpu import Compiled, make_up_a_gpu
 
 BENCHED: list[tuple[str, str]] = []
 LAUNCHED: list[tuple[str, str]] = []
@@ -146,7 +150,7 @@ def model(x: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
     y = torch.relu(x + bias)
     tripled = torch.empty_like(x)
     n = x.numel()
-    user_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, tripled, n)
+    wrap_triton(user_kernel)[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, tripled, n)
     return y, tripled.view(-1, 60).sum(-1)
 
 
@@ -159,7 +163,7 @@ def make_up_launches() -> None:
     cuda.set_device = lambda device: None
     cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0)
     CudaInterface.get_raw_stream = staticmethod(lambda device: 0)  # type: ignore[assignment]
-    for name in ("exchange_device", "maybe_exchange_device", "current_device"):
+    for name in ("exchange_device", "maybe_exchange_device", "current_device", "synchronize"):
         setattr(CudaInterface, name, staticmethod(lambda *device: 0))
     driver.set_active(Driver())
     heuristics: Any = triton_heuristics
@@ -200,7 +204,11 @@ def code_of() -> str:
     GraphLowering.compile_to_module = compile_to_module  # type: ignore[method-assign]
     with FakeTensorMode(), torch.no_grad(), contextlib.suppress(Compiled):
         x = torch.empty(ROWS, COLUMNS, device="cuda", dtype=torch.bfloat16)
-        torch.compile(model)(x, torch.empty(COLUMNS, device="cuda", dtype=torch.bfloat16))
+        inputs = [x, torch.empty(COLUMNS, device="cuda", dtype=torch.bfloat16)]
+        # torch 2.8's Dynamo takes no tensors without memory. Kernels are named after ops.
+        with preserve_node_meta():
+            graph = make_fx(model, decomposition_table=select_decomp_table())(*inputs)
+        compile_fx.compile_fx_inner(graph, inputs)
     return codes[0]
 
 
@@ -209,8 +217,10 @@ def run_kernels(code: str, broken: list[str], only: str, steps: int) -> None:
     from torch._inductor.async_compile import AsyncCompile
 
     names = {"async_compile": AsyncCompile()}
-    from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
+    from torch._functorch._aot_autograd import runtime_wrappers
 
+    name = "_AnalyzeCustomOpInputOutputMode"  # torch 2.8 has none
+    around = getattr(runtime_wrappers, name, contextlib.nullcontext)
     pending = list(broken)
     for node in ast.parse(code).body:
         if isinstance(node, ast.Assign) and "async_compile.triton(" in (
@@ -223,7 +233,7 @@ def run_kernels(code: str, broken: list[str], only: str, steps: int) -> None:
                 if pending:
                     break_(pending.pop(0))
                 kernel = eval(made, names)  # what Inductor has just written
-                with _AnalyzeCustomOpInputOutputMode():  # as around each graph's first call
+                with around():  # as around each graph's first call
                     run(kernel)
             if broken:
                 return
@@ -262,8 +272,9 @@ def main(arguments: list[str]) -> None:
     options: dict[str, Any] = {
         "compile_threads": 1,
         "fx_graph_cache": False,
-        "use_static_triton_launcher": False,
     }
+    named = ("use_static_triton_launcher", "use_static_cuda_launcher")  # up to torch 2.9
+    options[next(name for name in named if hasattr(config, name))] = False
     kept: Path | None = None
     broken: list[str] = []
     only, steps = "", 0

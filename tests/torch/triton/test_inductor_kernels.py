@@ -5,7 +5,6 @@ Inductor's own tuner runs, with Triton's compiler for gfx942; the GPU and its ti
 
 from __future__ import annotations
 
-import collections
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +70,8 @@ def pin(cache: Path, tuning: Tuning, choice: Choice) -> None:
     """As a person does, with what all sources tell."""
     model = Model()
     model.apply(read_sources([str(cache)]))
-    (row,) = [row for row in model.rows() if row.tuning.inputs_key == tuning.inputs_key]
+    rows = [row for row in model.rows() if row.tuning.inputs_key == tuning.inputs_key]
+    row = rows[-1]  # torch 2.8 tunes a kernel again that is made again
     pin_choice(pinnable(row, choice.hash or "", model.sessions), Layout(cache))
 
 
@@ -86,9 +86,13 @@ def first(cache: Path) -> Ran:
 
 
 def test_each_config_that_is_timed_is_recorded(first: Ran) -> None:
-    benched = collections.Counter(kernel for kernel, _ in first.benched)
-    timed = {t.kernel: sum(c.ms is not None for c in t.choices) for t in first.tunings}
-    assert timed == benched
+    timed = {
+        (tuning.kernel, _sorted(choice))
+        for tuning in first.tunings
+        for choice in tuning.choices
+        if choice.ms is not None
+    }
+    assert timed == {(kernel, config) for kernel, config in first.benched}
     assert {t.op for t in first.tunings} == {"pointwise", "persistent_reduction", "user_autotune"}
     told = [line for line in first.debug if line.startswith("Benchmark all input configs")]
     assert len(told) == len(first.tunings)
@@ -168,7 +172,8 @@ def test_pinned_configs_are_launched_and_no_rival_is_compiled(cache: Path, first
         assert tuning.inputs_key == first.of(op).inputs_key and tuning.op in OPS
     assert {config for name, config in again.launched if name == USER} == {_sorted(users["64"])}
     (line,) = [line for line in again.said if "does not hold" in line]
-    assert "(BLOCK=256 w4 s3) does not hold in this user_autotune kernel: OutOfResources" in line
+    assert "(BLOCK=256 w4 s3) does not hold in this user_autotune kernel: " in line
+    assert "out of resource: shared memory" in line
 
 
 def _sorted(choice: Choice) -> str:
