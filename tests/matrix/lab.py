@@ -61,10 +61,12 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One run of the program: the generated code of each part, and all of its stderr."""
+    """One run of the program: the generated code of each part, all of its stderr, and how many
+    compiled graphs it did not find."""
 
     code: Mapping[str, str]
     stderr: str
+    misses: int
 
     def calls(self, part: str, hashes: Collection[str]) -> str:
         """Which of the choices the code of a part calls. Raises No unless it is just one."""
@@ -123,9 +125,7 @@ class Lab:
             must(count > 1, f"`ls` has a time for {count} choices of {part}, not for two")
         return found
 
-    def program(
-        self, cache: Path, *run: str, env: Mapping[str, str] | None = None, right: bool = True
-    ) -> Ran:
+    def program(self, cache: Path, *run: str, env: Mapping[str, str] | None = None) -> Ran:
         """Run the program: stock, or under `rocm-tui run` with the flags `run`."""
         command = [self.python, "-W", "ignore", str(PROGRAM)]
         folder = self.folder
@@ -134,8 +134,9 @@ class Lab:
             folder = ROOT
         done = _run(command, cache, folder, {"TORCH_LOGS": "output_code", **(env or {})})
         must(done.returncode == 0, f"the program fails: {_last(done)}")
-        must(done.stdout.split("\n")[:2] == [f"{p} is right" for p in PARTS], "it says nothing")
-        return Ran(_code(done.stderr), done.stderr)
+        *right, last = done.stdout.splitlines() or [""]
+        must(right == [f"{p} is right" for p in PARTS], "it says nothing")
+        return Ran(_code(done.stderr), done.stderr, int(last.split()[0]))
 
     def events(self, cache: Path) -> list[Event]:
         """Those of the newest session. Raises No where there is none."""

@@ -70,7 +70,7 @@ def test_a_table_takes_the_place_of_the_old_one() -> None:
 
 def test_which_choice_the_code_calls() -> None:
     def ran(code: str) -> Ran:
-        return Ran({"bmm": code}, "")
+        return Ran({"bmm": code}, "", 0)
 
     assert ran("extern_kernels.bmm(a, b)").calls("bmm", [BMM, CPP]) == BMM
     assert ran("kernel_micro_gemm<8>(").calls("bmm", [BMM, CPP]) == CPP
