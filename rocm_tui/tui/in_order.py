@@ -9,32 +9,26 @@ from textual.await_complete import AwaitComplete
 from textual.widget import Widget
 
 from rocm_tui.tui.host import Host
+from rocm_tui.tui.in_turn import InTurn
 
 
 class InOrder(Host):
-    """Holds keys until the screen stands, and sends those again that came before their field."""
+    """Deals with keys one after another, and sends those again that came before their field."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
-        self._early: list[events.Key] = []
+        self._in_turn = InTurn(self, self._send_key)
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and not event.is_forwarded:
-            if not self.screen.is_mounted:
-                self._early.append(event)
-                self.screen.call_later(self.call_next, self._send_early)
-                return
-            await self._send_early()
-            self._sent[event] = self.focused
-        await super().on_event(event)
+            await self._in_turn.take(event)
+        else:
+            await super().on_event(event)
 
-    async def _send_early(self) -> None:
-        """Keys that came before the screen stood: the first may close it, and what waits in the
-        queue of a screen that goes is lost."""
-        early, self._early = self._early, []
-        for event in early:
-            await self.on_event(event)
+    async def _send_key(self, event: events.Key) -> None:
+        self._sent[event] = self.focused
+        await super().on_event(event)
 
     async def _on_key(self, event: events.Key) -> None:
         """What was typed in one burst with the key that opened a field belongs into the field: it

@@ -84,14 +84,29 @@ async def test_a_key_pressed_twice_asks_once(
 async def test_a_burst_closes_no_more_than_is_open(tmp_path: Path) -> None:
     write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
-        await panes_of(app, pilot, 1)
+        panes = await panes_of(app, pilot, 1)
         await pilot.press("C")
         await until(pilot, lambda: isinstance(app.screen, ReportScreen))
         screen = app.screen
         assert isinstance(screen, ReportScreen)
         await until(pilot, lambda: screen.page("saved").current)
-        burst(app, "enter", "enter", "enter")  # goes to the tuning in Watch
-        await idle(pilot)
+        burst(app, "enter", "enter")  # to the tuning in Watch, and there to its choices
+        await until(pilot, lambda: panes.inside)
+        assert app.is_running and [type(one) for one in app.screen_stack] == [WatchScreen]
+
+
+async def test_keys_of_one_burst_do_what_they_do_one_by_one(tmp_path: Path) -> None:
+    """What is bound to a key, as backspace and enter, climbs to the app: letters came first."""
+    write_cache(tmp_path, 8, 16, 32)
+    async with running(tmp_path) as (app, pilot):
+        panes = await panes_of(app, pilot, 3)
+        burst(app, "slash", *"6x6y", "backspace", "4", "home", "1", "enter", "y")
+        await until(pilot, lambda: app.clipboard)
+        assert panes.filter.text == "16x64"
+        (row,) = panes.table.rows
+        assert row.tuning.shapes[0][0] == 16 and app.clipboard == row.id
+        burst(app, "escape", "home", "tab", "j", "p", "escape", "k", "p", "escape", "h", "j")
+        await until(pilot, lambda: panes.table.cursor == 1)
         assert app.is_running and [type(one) for one in app.screen_stack] == [WatchScreen]
 
 
