@@ -7,11 +7,14 @@ folder says).
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +86,12 @@ def record() -> Path:
     return writer.path
 
 
+def await_reader() -> None:
+    """Until what was said is taken out of the pipe."""
+    while struct.unpack("i", fcntl.ioctl(1, termios.FIONREAD, bytes(4)))[0]:
+        time.sleep(0.01)
+
+
 def act(job: dict[str, Any], folder: Path) -> None:
     kind = job.get("act") or (folder / "act").read_text()
     print(f"acting: {kind}", file=sys.stderr, flush=True)
@@ -100,6 +109,10 @@ def act(job: dict[str, Any], folder: Path) -> None:
         time.sleep(600)
     elif kind == "record":
         say(job, event="progress", what="recording", log=str(record()))
+        await_reader()
+        say(job, event="progress", what="recorded")
+        await_reader()  # who takes the second has dealt with the first
+        (folder / "heard").write_text("both")
         time.sleep(600)
     elif kind == "hog":
         held = []

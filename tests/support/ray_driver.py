@@ -14,7 +14,7 @@ from tests.support.waiting_workers import log_of, waiting_units
 
 def main(address: str, folder: Path, run: str) -> None:
     fleet = waiting_fleet(address, folder, run)
-    said = hear(fleet, 60, Hello, len(fleet.agents))
+    said = hear(fleet, 240, Hello, len(fleet.agents))
     names = [each.agent for each in said if isinstance(each, Hello)]  # a heartbeat is none
     for name, unit in zip(names, waiting_units(len(names), 600), strict=True):
         fleet.offer(name, Offer(unit.id, unit))

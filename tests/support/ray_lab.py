@@ -118,7 +118,7 @@ def ray_lab(cluster: Any, folder: Path) -> Iterator[Lab]:
         fleet.stop()
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -68,6 +68,30 @@ async def running(
             app.stop_feed()
 
 
+_TURNS = 50
+"""What paints by itself is never quiet."""
+_WAIT = Pilot._wait_for_screen
+
+
+async def _settled(pilot: Pilot[int], timeout: float = 90.0) -> bool:
+    """Textual's pilot goes on when each queue has done what was in it. A key climbs from queue to
+    queue, and on a busy core none of them may have had a turn while the pilot rested: it goes on
+    when they are empty, twice, as what one did last may have filled another."""
+    quiet = 0
+    for _ in range(_TURNS):
+        if not await _WAIT(pilot, timeout):
+            return False
+        stack = pilot.app.screen_stack if pilot.app.is_running else []
+        pumps = [pilot.app, *(one for screen in stack for one in screen.walk_children(Widget))]
+        quiet = 0 if any(pump.message_queue_size for pump in (*pumps, *stack)) else quiet + 1
+        if quiet == 2:
+            break
+    return True
+
+
+Pilot._wait_for_screen = _settled  # type: ignore[method-assign]
+
+
 async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not true():

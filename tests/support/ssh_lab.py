@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -29,7 +29,7 @@ needs_sshd = pytest.mark.skipif(
 )
 
 
-def wait_for(test: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_for(test: Callable[[], bool], seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not test():
         assert time.monotonic() < end, "waited too long"
@@ -76,8 +76,9 @@ class Server:
         """The server and all of its sessions, as where a machine goes down."""
         if self.daemon is not None and self.daemon.poll() is None:
             for child in [*psutil.Process(self.daemon.pid).children(), self.daemon]:
-                child.kill()
-            self.daemon.wait(10)
+                with suppress(psutil.NoSuchProcess):  # its client has just left
+                    child.kill()
+            self.daemon.wait(60)
 
     def sessions(self) -> list[psutil.Process]:
         """What the server started for each connection."""

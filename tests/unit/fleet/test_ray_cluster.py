@@ -48,7 +48,7 @@ def lab(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
 
 @pytest.fixture(scope="module")
 def names(lab: Lab) -> list[str]:
-    said = hear(lab.fleet, 60, Hello, 2)
+    said = hear(lab.fleet, 180, Hello, 2)
     assert sorted(said_by(said)) == sorted(lab.fleet.agents)
     return sorted(said_by(said))
 
@@ -82,7 +82,7 @@ def test_two_gpus_tune_at_once_each_its_own(lab: Lab, names: list[str]) -> None:
     for name, unit in zip(names, waiting_units(2, 0.05), strict=True):
         lab.fleet.offer(name, Cancel(f"long {unit.id}"))
         lab.fleet.offer(name, Offer(f"short {unit.id}", unit))
-    done = [each for each in hear(lab.fleet, 60, Done, 2) if isinstance(each, Done)]
+    done = [each for each in hear(lab.fleet, 180, Done, 2) if isinstance(each, Done)]
     assert {each.unit for each in done if each.result} == {"unit0", "unit1"}
 
 
@@ -93,7 +93,7 @@ def test_a_killed_worker_ends_a_unit_and_not_its_agent(lab: Lab, names: list[str
     wait_until(lambda: len(log_of(lab.folder)) > count)
     before = lab.agents()[names[0]].pid
     os.kill(log_of(lab.folder)[-1]["pid"], signal.SIGKILL)
-    said = hear(lab.fleet, 60, Done, 1)
+    said = hear(lab.fleet, 180, Done, 1)
     (done,) = [message for message in said if isinstance(message, Done)]
     assert "somebody killed it" in done.reason and not any(isinstance(m, Gone) for m in said)
     assert lab.agents()[names[0]].pid == before
@@ -108,7 +108,7 @@ def test_what_is_killed_is_gone_and_comes_again(lab: Lab, names: list[str], what
     worker = psutil.Process(log_of(lab.folder)[-1]["pid"])
     agent = lab.agents()[names[0]]
     (agent if what == "agent" else agent.parent()).kill()
-    said = hear(lab.fleet, 60, Hello, 1)
+    said = hear(lab.fleet, 180, Hello, 1)
     (gone,) = [message for message in said if isinstance(message, Gone)]
     assert (gone.agent, gone.returns) == (names[0], True)
     (hello,) = [message for message in said if isinstance(message, Hello)]
@@ -118,13 +118,13 @@ def test_what_is_killed_is_gone_and_comes_again(lab: Lab, names: list[str], what
 
 def test_a_node_that_joins_works_and_one_that_dies_is_gone(lab: Lab, names: list[str]) -> None:
     node = add_node(lab.cluster, 1)
-    (hello,) = [each for each in hear(lab.fleet, 60, Hello, 1) if isinstance(each, Hello)]
+    (hello,) = [each for each in hear(lab.fleet, 180, Hello, 1) if isinstance(each, Hello)]
     assert hello.agent not in names
     shares = {name: share_of(agent) for name, agent in lab.agents().items()}
     assert shares == {**dict.fromkeys(names, "2"), hello.agent: "3"}  # all on this machine
     assert set(lab.fleet.agents) == {*names, hello.agent}
     node.kill_raylet()
-    said = hear(lab.fleet, 60, Gone, 1)
+    said = hear(lab.fleet, 180, Gone, 1)
     (gone,) = [message for message in said if isinstance(message, Gone)]
     assert gone.agent == hello.agent
     wait_until(lambda: hello.agent not in lab.agents())

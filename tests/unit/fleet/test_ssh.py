@@ -52,7 +52,7 @@ def opened(server: Server, far: Path, devices: str, command: object = None) -> F
     return open_fleet([server.address(far, command, **words)], Site(Path("/none"), "run"))
 
 
-def hear(fleet: Fleet, kind: type, count: int = 1, seconds: float = 60) -> list[ToDriver]:
+def hear(fleet: Fleet, kind: type, count: int = 1, seconds: float = 120) -> list[ToDriver]:
     """All that is said until so many of a kind were."""
     end, said = time.monotonic() + seconds, list[ToDriver]()
     while sum(isinstance(message, kind) for message in said) < count:

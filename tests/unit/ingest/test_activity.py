@@ -123,10 +123,10 @@ me = Session("s", host=socket.gethostname(), pid=os.getpid(), torch="2.13", star
 log = EventWriter(Layout(Path(sys.argv[1])), me)
 log.write(ActivityChanged(time.time(), "compiling"))
 if os.fork() == 0:
-    time.sleep(30)  # holds the lock of the log
+    time.sleep(600)  # holds the lock of the log
     os._exit(0)
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,13 @@ COUNT = 2500
 """More than come in one message."""
 
 
+def wait_for(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 class Taken:
     """What a reader found, as it came."""
 
@@ -39,10 +47,7 @@ class Taken:
         self.reader.tell(self.records.extend, self.settled.set)
 
     def wait_for(self, count: int) -> None:
-        end = time.monotonic() + 20
-        while len(self.records) < count:
-            assert time.monotonic() < end, len(self.records)
-            time.sleep(0.02)
+        wait_for(lambda: len(self.records) >= count)
 
 
 def _alive(pid: int) -> bool:
@@ -59,15 +64,16 @@ def test_it_tells_what_a_thread_tells(tmp_path: Path) -> None:
     try:
         assert taken.reader.sources() == ()
         taken.reader.start()
-        assert taken.settled.wait(20)
+        assert taken.settled.wait(60)
         known = read_sources([str(log)])
         assert len(known) == COUNT
         assert taken.records == known
         with log.open("a") as more:
             more.write(TABLE.format(m=COUNT + 1))
         taken.wait_for(COUNT + 1)
-        (source,) = taken.reader.sources()
-        assert (source.format, source.read) == ("stderr log", log.stat().st_size)
+        wait_for(lambda: [s.read for s in taken.reader.sources()] == [log.stat().st_size])
+        (source,) = taken.reader.sources()  # on a busy machine it has no time to answer
+        assert source.format == "stderr log"
     finally:
         taken.reader.stop()
     taken.reader.stop()
@@ -77,7 +83,7 @@ def test_it_tells_what_a_thread_tells(tmp_path: Path) -> None:
 def test_a_folder_without_anything_is_settled_too(tmp_path: Path) -> None:
     taken = Taken(tmp_path)
     taken.reader.start()
-    assert taken.settled.wait(20)
+    assert taken.settled.wait(60)
     assert taken.records == []
     assert [source.path for source in taken.reader.sources()] == [str(tmp_path)]
     taken.reader.stop()
@@ -86,7 +92,7 @@ def test_a_folder_without_anything_is_settled_too(tmp_path: Path) -> None:
 def test_its_end_is_told(tmp_path: Path) -> None:
     taken = Taken(tmp_path)
     taken.reader.start()
-    assert taken.settled.wait(20)
+    assert taken.settled.wait(60)
     os.kill(taken.reader.pid, signal.SIGKILL)
     taken.wait_for(1)
     (fault,) = taken.records
@@ -106,12 +112,10 @@ def test_it_ends_with_whom_it_reads_for(tmp_path: Path) -> None:
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, timeout=30
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, timeout=120
     )
-    pid, end = int(done.stdout), time.monotonic() + 20
-    while _alive(pid):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    pid = int(done.stdout)
+    wait_for(lambda: not _alive(pid))
 
 
 TUNINGS = [

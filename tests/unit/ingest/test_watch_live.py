@@ -51,7 +51,7 @@ class Live:
         return next(s for s in self.watcher.sources() if s.path == str(path))
 
     def wait_for_state(self, path: Path, state: str) -> SourceStatus:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             found = [s for s in self.watcher.sources() if s.path == str(path) and s.state == state]
             if found:
@@ -245,8 +245,9 @@ def test_live_standard_input() -> None:
         "done = threading.Event()\n"
         "def sink(batch):\n"
         "    for r in batch: print(type(r).__name__, r.tuning.state, flush=True)\n"
+        "    done.set()\n"
         "w = Watcher(['-'], sink); w.start()\n"
-        "done.wait(2); w.stop(); print('stopped')\n"
+        "done.wait(); w.stop(); print('stopped')\n"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -257,7 +258,7 @@ def test_live_standard_input() -> None:
     assert child.stdout.readline() == "Seen done\n"  # before standard input ends
     assert child.stdout.readline() == "stopped\n"
     child.stdin.close()
-    assert child.wait(20) == 0
+    assert child.wait(60) == 0
 
 
 def test_file_systems_where_inotify_is_blind() -> None:

@@ -58,7 +58,7 @@ def test_binary_stderr_is_passed_and_kept_exactly(tmp_path: Path) -> None:
         [*LAUNCHER, "--", "sh", "-c", f"cat {tmp_path / 'data'} >&2"],
         env=child_env(tmp_path),
         capture_output=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.stderr == data
     (kept,) = Layout(tmp_path).sessions.glob("*.stderr.log")
@@ -72,7 +72,7 @@ def test_signals_reach_the_program(tmp_path: Path, number: signal.Signals) -> No
         "import signal, sys, time\n"
         f"signal.signal({int(number)}, lambda *_: (print('caught'), sys.exit(9)))\n"
         "print('ready', flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     with subprocess.Popen(
         [*LAUNCHER, "--", sys.executable, "-c", program],
@@ -84,7 +84,7 @@ def test_signals_reach_the_program(tmp_path: Path, number: signal.Signals) -> No
     ) as child:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
         child.send_signal(number)
-        assert child.wait(30) == 9
+        assert child.wait(60) == 9
         assert child.stdout.read() == "caught\n"
         with pytest.raises(ProcessLookupError):
             os.killpg(child.pid, 0)
@@ -126,10 +126,15 @@ def _on_terminal(
     command: list[str], cache: Path, act: Callable[[int], None] | None = None
 ) -> tuple[int, str]:
     """Run on a terminal of 100 x 30; the wait status and all that it showed."""
+    sized, told = os.pipe()
     pid, terminal = pty.fork()
     if pid == 0:
+        os.read(sized, 1)
         os.execvpe(command[0], command, child_env(cache))
     termios.tcsetwinsize(terminal, (30, 100)) if sys.version_info >= (3, 11) else None
+    os.write(told, b"!")
+    os.close(told)
+    os.close(sized)
     shown = b""
     acted = act is None
     while select.select([terminal], [], [], 60)[0]:
@@ -171,8 +176,9 @@ def test_ctrl_c_reaches_the_program_once(tmp_path: Path) -> None:
         "caught = []\n"
         "signal.signal(signal.SIGINT, lambda *_: caught.append(1))\n"
         "print('ready', flush=True)\n"
-        "end = time.monotonic() + 2\n"
-        "while time.monotonic() < end: time.sleep(0.05)\n"
+        "end = time.monotonic() + 60\n"
+        "while not caught and time.monotonic() < end: time.sleep(0.05)\n"
+        "time.sleep(1)\n"  # a second one would have come by now
         "sys.exit(len(caught))\n"
     )
     status, _ = _on_terminal(

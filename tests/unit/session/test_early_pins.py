@@ -32,7 +32,7 @@ def feeding(root: Path) -> Iterator[Feed]:
 
 
 def until(what: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not what():
         assert time.monotonic() < end
         time.sleep(0.001)
