@@ -55,7 +55,7 @@ def serving(*words: str | Path) -> Iterator[Served]:
         yield Served(process, url)
     finally:
         process.terminate()
-        process.wait(15)
+        process.wait(90)
         process.stdout.close()
         process.stderr.close()
 

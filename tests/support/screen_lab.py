@@ -93,8 +93,9 @@ Pilot._wait_for_screen = _settled  # type: ignore[method-assign]
 
 
 async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 90.0) -> None:
+    """Wait until it holds, and the screen of that moment has its widgets."""
     end = time.monotonic() + seconds
-    while not true():
+    while not (true() and all(screen.is_mounted for screen in pilot.app.screen_stack[-1:])):
         assert time.monotonic() < end, screen_text(pilot.app.screen)
         await pilot.pause(0.02)
 
@@ -136,5 +137,9 @@ def wheel() -> type:
 
 async def asked(app: RocmTui, pilot: Pilot[int]) -> None:
     """Wait until a question stands there and says what will change."""
-    await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-    await until(pilot, lambda: "Looking up" not in str(app.screen.query_one("#lines").render()))
+
+    def told() -> bool:
+        lines = app.screen.query("#lines") if isinstance(app.screen, ConfirmScreen) else ()
+        return any("Looking up" not in str(line.render()) for line in lines)
+
+    await until(pilot, told)

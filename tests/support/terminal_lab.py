@@ -126,10 +126,18 @@ class Terminal:
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-t", "lab", "-x", str(width), "-y", str(height))
 
-    def wait_for(self, text: str, *, gone: bool = False) -> str:
-        """Wait until `text` is (or with `gone` is no longer) on the screen; return the screen."""
-        self.wait_until(lambda: (text in self.screen()) != gone, f"{text!r}, gone={gone}")
-        return self.screen()
+    def wait_for(self, *texts: str, gone: bool = False) -> str:
+        """Wait until all of these are (or with `gone` none is any more) on the screen, which may be
+        painted in several pieces; return that screen."""
+        seen = ""
+
+        def stands() -> bool:
+            nonlocal seen
+            seen = self.screen()
+            return all((text in seen) != gone for text in texts)
+
+        self.wait_until(stands, f"{texts}, gone={gone}")
+        return seen
 
     def wait_until(self, true: Callable[[], object], what: str) -> None:
         end = time.monotonic() + PATIENCE

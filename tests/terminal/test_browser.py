@@ -42,11 +42,20 @@ class Seen:
     def _take(self, frame: bytes | str) -> None:
         self.bytes += frame if isinstance(frame, bytes) else b""
 
-    def wait_for(self, wanted: str, seconds: float = 60.0) -> None:
+    def wait_for(self, wanted: str, seconds: float = 120.0) -> None:
         until = time.monotonic() + seconds
         while wanted not in words(self.bytes):
             assert time.monotonic() < until, f"{wanted!r} was never drawn"
             self.page.wait_for_timeout(50)
+
+
+def painted(page: Any, before: bytes) -> bytes:
+    """The page, once it is another than `before` and stands still."""
+    seen, end = b"", time.monotonic() + 120
+    while seen != (seen := page.screenshot()) or seen == before:
+        assert time.monotonic() < end, "nothing changes, or all the time"
+        page.wait_for_timeout(300)
+    return bytes(seen)
 
 
 def test_a_log_is_drawn_and_a_key_works(browser: Any, served: Served) -> None:
@@ -58,19 +67,17 @@ def test_a_log_is_drawn_and_a_key_works(browser: Any, served: Served) -> None:
     page.goto(served.url)
     seen.wait_for("8×128×192×256")
     page.wait_for_selector(".textual-terminal.-connected")
-    page.wait_for_timeout(500)
-    before = page.screenshot()
+    before = painted(page, b"")
     page.keyboard.press("?")
     seen.wait_for("Keys: Lists")
-    page.wait_for_timeout(500)
-    assert page.screenshot() != before  # it is painted, not only sent
+    painted(page, before)  # it is, and not only sent
     page.reload()
     seen.bytes = b""
     seen.wait_for("8×128×192×256")
     page.wait_for_selector(".textual-terminal.-connected")
-    page.wait_for_timeout(300)
+    painted(page, b"")
     page.keyboard.press("q")
-    page.wait_for_selector("#ended", state="visible", timeout=15_000)
+    page.wait_for_selector("#ended", state="visible", timeout=120_000)
     assert faults == []
     page.close()
 
@@ -137,7 +144,7 @@ def test_another_site_cannot_drive_it(browser: Any, served: Served) -> None:
     ours.goto(served.url)
     seen.wait_for("8×128×192×256")
     screen = ours.get_attribute(".textual-terminal", "data-session-websocket-url")
-    count = len(served.children())
+    _until(lambda: len(served.children()) == 1)  # that of the test before ends
     with another_site() as site:
         page = browser.new_page()
         page.goto(site)
@@ -149,12 +156,12 @@ def test_another_site_cannot_drive_it(browser: Any, served: Served) -> None:
             page.evaluate(POSTS, served.url)
         assert answered.value.status == 403 and "another site" in page.content()
         page.close()
-    assert len(served.children()) == count == 1
+    assert len(served.children()) == 1
     ours.close()
     _until(lambda: served.children() == [])
 
 
-def _until(over: Callable[[], bool], seconds: float = 60.0) -> None:
+def _until(over: Callable[[], bool], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not over():
         assert time.monotonic() < end

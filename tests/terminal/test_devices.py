@@ -13,7 +13,7 @@ from tests.support import gpus_program
 from tests.support.fake_gpus import Card, cards
 from tests.support.places import ROOT
 from tests.support.screen_lab import write_cache
-from tests.support.terminal_lab import Terminal, needs_tmux
+from tests.support.terminal_lab import PATIENCE, Terminal, needs_tmux
 
 pytestmark = needs_tmux
 
@@ -30,6 +30,14 @@ def flicker(found: list[Card], dice: random.Random) -> None:
         card.tell(hwmon0__freq1_input=(132 + dice.randint(0, 30)) * 1_000_000)
 
 
+def still(program: psutil.Process) -> None:
+    """Until all is painted: nothing is written for a second."""
+    end, written = time.monotonic() + PATIENCE, -1
+    while written != (written := program.io_counters().write_chars):
+        assert time.monotonic() < end
+        time.sleep(1.0)
+
+
 def test_eight_idle_gpus_cost_next_to_nothing(tmp_path: Path) -> None:
     found, dice = cards(tmp_path / "sys", 8), random.Random(3)
     write_cache(tmp_path, 8)
@@ -41,7 +49,7 @@ def test_eight_idle_gpus_cost_next_to_nothing(tmp_path: Path) -> None:
         terminal.press("D")
         terminal.wait_for("2.0/192G")
         program = psutil.Process(terminal.pid)
-        time.sleep(1.0)
+        still(program)
         before = program.io_counters().write_chars
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:

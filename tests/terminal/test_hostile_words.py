@@ -134,7 +134,7 @@ def test_the_kernel_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_what_a_mistake_of_ours_quotes() -> None:
     code = "from rocm_tui.cli import entry\nentry._prepare_streams()\n"
     code += "raise ValueError('\\x1b[2J\\x9b')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=180)
     assert b"ValueError" in done.stderr and not obeyed(done.stderr)
 
 
@@ -145,7 +145,7 @@ def test_a_locale_without_letters(locale: dict[str, str], planted: Planted) -> N
     for words in (["ls"], ["pins", "--history"], ["show", planted.id], ["ls", str(planted.log)]):
         done = subprocess.run(
             [sys.executable, "-m", "rocm_tui", *words, "--cache-dir", str(planted.layout.root)],
-            env=env, capture_output=True, timeout=60,
+            env=env, capture_output=True, timeout=180,
         )  # fmt: skip
         assert done.returncode in (0, 1) and b"Traceback" not in done.stderr, done.stderr
         assert not obeyed(done.stdout + done.stderr)
@@ -197,8 +197,8 @@ def test_a_screen_without_a_stream(closed: str, tmp_path: Path) -> None:
     if pid == 0:
         os.environ["TERM"] = "xterm-256color"
         os.execv("/bin/sh", ["sh", "-c", command])
-    sent, end = b"", time.monotonic() + 60
-    while time.monotonic() < end and select.select([terminal], [], [], 10)[0]:
+    sent, end = b"", time.monotonic() + 180
+    while time.monotonic() < end and select.select([terminal], [], [], 60)[0]:
         try:
             sent += os.read(terminal, 1 << 16)
         except OSError:  # it has ended

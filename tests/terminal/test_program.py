@@ -59,24 +59,25 @@ def test_output_search_exit_code(tmp_path: Path) -> None:
         terminal.wait_for("exit code 3")
         terminal.press("O")  # below
         terminal.wait_for("O all of it")
-        assert "No tuning yet." in terminal.wait_for("end of it")
+        terminal.wait_for("end of it", "No tuning yet.")
         terminal.press("O")
         terminal.wait_for("All of it:")
-        screen = terminal.wait_for("end of it")
-        assert "line 299 red [bold]x[/]" in screen and "bar" not in screen
+        screen = terminal.wait_for("end of it", "line 299 red [bold]x[/]")
+        assert "bar" not in screen
         assert terminal.title != "OWNED"
         terminal.press("/")
         terminal.wait_for("words in a line")
         terminal.press("1", "2", "Space", "r", "Enter")
         terminal.wait_for("▌line 212 red")
-        assert "line 299" not in terminal.screen()
+        terminal.wait_for("line 299", gone=True)
         terminal.press("G")
         terminal.wait_for("end of it")
         terminal.press("q")  # back to Watch
         terminal.wait_for("No tuning yet.")
         terminal.press("q")  # nothing runs any more, so nothing is asked
         terminal.wait_until(lambda: terminal.status == 3, "its exit code")
-        assert "ended: exit code 3; its output: " in terminal.screen().replace("\n", "")
+        told = "ended: exit code 3; its output: "
+        terminal.wait_until(lambda: told in terminal.screen().replace("\n", ""), told)
     kept = output(tmp_path)
     assert kept.startswith(b"pid ") and b" True \n" in kept[:40]  # a terminal, and no input
     assert b"\rbar 299\rline 299 \x1b[31mred" in kept and b"\x1b[2Jend of it\n" in kept
@@ -137,8 +138,12 @@ def test_it_goes_on_without_the_screen_and_its_output_is_whole(tmp_path: Path, h
             terminal.wait_for("Leave it running  d")
             terminal.press("d")
             terminal.wait_until(lambda: terminal.status == 0, "the end of the screen")
-            told = terminal.screen().replace("\n", "")
-            assert "goes on (pid " in told and str(logs(tmp_path)[0]) in told
+
+            def told() -> bool:
+                said = terminal.screen().replace("\n", "")
+                return "goes on (pid " in said and str(logs(tmp_path)[0]) in said
+
+            terminal.wait_until(told, "that it goes on")
         elif how == "terminate":
             os.kill(screen, signal.SIGTERM)
         elif how == "hang-up":

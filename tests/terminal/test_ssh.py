@@ -101,8 +101,7 @@ def test_hang_up_and_reconnect(server: Server, tmp_path: Path) -> None:
     second.shows(b"triton_mm_1")
     assert len(screens(cache)) == 1
     os.write(second.fd, b"q")
-    wait_for(lambda: not watchers(cache))
-    second.read()
+    wait_for(lambda: second.read() and not watchers(cache))  # who reads nothing holds it up
     second.end()
     assert free(Layout(cache))
 
@@ -137,7 +136,7 @@ def test_watch_of_a_far_cache_dir(server: Server, tmp_path: Path) -> None:
         server.start()
         terminal.wait_for("32×64×64")
         terminal.wait_for("loop: ", gone=True)
-        screen = terminal.screen()
-        assert screen.count("16×64×64") == 1 and "3 tunings" in screen
+        screen = terminal.wait_for("3 tunings", "16×64×64")
+        assert screen.count("16×64×64") == 1
         os.kill(terminal.pid, signal.SIGKILL)
         wait_for(lambda: not far_processes(far))

@@ -36,8 +36,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_WAIT = 3.0
-"""Seconds that a page waits for a place: one that is loaded again takes its own."""
+_WAIT = 6.0
+"""Seconds that a page waits for a place: one that is loaded again takes its own, whose screen may
+need `child.end`'s time to go."""
 _MOST_BYTES = 1 << 20
 """Of one message of a page: what is pasted at once."""
 

@@ -24,7 +24,16 @@ _Answer = TypeVar("_Answer")
 _TOO_SMALL = "Terminal too small.\nMake it at least {}×{}; everything goes on."
 
 
-class BaseScreen(Screen[None]):
+class _Made(Screen[_Answer]):
+    """A screen that goes before it is made, as where the program is left at once, has none of the
+    widgets that it would set up."""
+
+    async def on_event(self, event: events.Event) -> None:
+        if not isinstance(event, events.Mount) or self.children:
+            await super().on_event(event)
+
+
+class BaseScreen(_Made[None]):
     """A title line, a body, a line of keys; a sentence instead where the terminal is too small."""
 
     KEYS: ClassVar[tuple[Key, ...]] = ()
@@ -96,7 +105,7 @@ class BaseScreen(Screen[None]):
         self.query_one("#title", TitleBar).show(place, facts, notice)
 
 
-class Dialog(ModalScreen[_Answer | None]):
+class Dialog(_Made[_Answer | None], ModalScreen[_Answer | None]):
     """A question above the screens: an answer, or None for no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [key("escape,q", "no", "question.no", "no")]

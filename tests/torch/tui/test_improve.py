@@ -32,14 +32,20 @@ async def test_a_search_runs_in_the_queue_and_ends_at_once(tmp_path: Path) -> No
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("enter")
         await until(pilot, lambda: app.jobs.jobs())
-        await until(pilot, lambda: "in the graph" in app.jobs.jobs()[0].step, 240)
-        assert "tuning 1 of 2, bmm" in app.jobs.jobs()[0].step
+        steps: list[str] = []
+
+        def in_the_graph() -> bool:
+            steps.append(app.jobs.jobs()[0].step)
+            return "in the graph" in steps[-1]
+
+        await until(pilot, in_the_graph, 240)
+        assert "tuning 1 of 2, bmm" in steps[-1]
         search = read_search(Layout(cache), graph)
         assert search is not None
         assert search.subjects[0].ready
         await pilot.press("x")
         await until(pilot, lambda: app.jobs.jobs()[0].state == "cancelled")
-        await until(pilot, lambda: _is_free(Layout(cache), graph), 30)
+        await until(pilot, lambda: _is_free(Layout(cache), graph))
         search = read_search(Layout(cache), graph)
         assert search is not None
         assert not any(attempt.failed for attempt in search.tries)

@@ -259,8 +259,7 @@ def test_a_real_tuning_in_a_real_terminal(tmp_path: Path, _: int) -> None:
         os.kill(workers(terminal)[0].pid, signal.SIGKILL)
         terminal.wait_for("Failed: tune bmm")
         terminal.press("J")
-        screen = terminal.wait_for("cancelled ")
-        assert "failed" in screen and "signal 9" in screen
+        terminal.wait_for("cancelled ", "failed", "signal 9")
         terminal.press("Escape")
         terminal.wait_for("cancelled ", gone=True)
         terminal.press("?")

@@ -22,7 +22,7 @@ from rocm_tui.fleet.protocol import NoFleet, Site
 from rocm_tui.jobs.limits import Limits
 from tests.support.waiting_workers import log_of, pids, waiting_python, waiting_units
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 Said = queue.Queue[ToDriver]
 
 
@@ -52,7 +52,7 @@ def begun(folder: Path, count: int) -> None:
 
 
 def test_a_lease_that_is_cancelled_ends_at_once_and_the_next_one_is_done(tmp_path: Path) -> None:
-    (long, short) = waiting_units(1, 60) + waiting_units(2, 0.05)[1:]
+    (long, short) = waiting_units(1, 600) + waiting_units(2, 0.05)[1:]
     with working(tmp_path) as (agent, said):
         agent.take(Offer("1", long))
         agent.take(Offer("2", short))
@@ -60,11 +60,11 @@ def test_a_lease_that_is_cancelled_ends_at_once_and_the_next_one_is_done(tmp_pat
         agent.take(Cancel("1"))
         message = done(said)
     assert (message.lease, message.reason) == ("2", "") and message.result is not None
-    assert message.facts.system_hash == "0" * 64 and message.seconds < 30
+    assert message.facts.system_hash == "0" * 64 and message.seconds < 300
 
 
 def test_a_worker_that_is_killed_fails_its_unit_and_no_more(tmp_path: Path) -> None:
-    (long, short) = waiting_units(1, 60) + waiting_units(2, 0.05)[1:]
+    (long, short) = waiting_units(1, 600) + waiting_units(2, 0.05)[1:]
     with working(tmp_path) as (agent, said):
         agent.take(Offer("1", long))
         agent.take(Offer("2", short))
@@ -88,7 +88,7 @@ def test_the_program_ends_with_its_stdin_and_leaves_nothing(tmp_path: Path) -> N
     hello = message_of(program.stdout.readline())
     assert isinstance(hello, Hello) and hello.agent == "x"
     assert [path.name for path in (tmp_path / "cache/rocm_tui/fleet/r").iterdir()]
-    program.stdin.write(b"no message\n" + line_of(Offer("1", waiting_units(1, 60)[0])))
+    program.stdin.write(b"no message\n" + line_of(Offer("1", waiting_units(1, 600)[0])))
     program.stdin.flush()
     begun(tmp_path, 1)
     [worker] = pids(log_of(tmp_path))

