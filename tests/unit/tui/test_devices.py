@@ -106,7 +106,7 @@ async def test_the_key_shows_and_hides_it(
         await until(pilot, lambda: app.screen.query(DeviceStrip))
         strip = app.screen.query_one(DeviceStrip)
         await until(pilot, lambda: "80%" in screen_text(strip))
-        await until(pilot, lambda: screen_text(strip).count("192G") == 8)
+        await until(pilot, lambda: screen_text(strip).count("/192") == 8)
         assert strip.size.height == 4 and app.focused is panes.table
         assert [f" {n} " in screen_text(strip) for n in range(8)] == [True] * 8
         before = strip.painted

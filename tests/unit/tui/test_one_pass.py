@@ -10,6 +10,11 @@ from textual.screen import Screen
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
 
 
+def dirty(screen: Screen[object]) -> set[str]:
+    """Which of the two are to be painted."""
+    return {widget.id or "" for widget in screen._dirty_widgets} & {"tunings", "detail"}
+
+
 async def test_the_details_go_with_the_cursor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -17,23 +22,23 @@ async def test_the_details_go_with_the_cursor(
     async with running(tmp_path, size=(120, 40)) as (app, pilot):
         panes = await panes_of(app, pilot, 14)
         table, detail = panes.table, panes.detail
-        await pilot.pause(0.3)
+        await pilot.pause()
+        await until(pilot, lambda: not dirty(app.screen))
         passes: list[set[str]] = []
         refresh = Screen._compositor_refresh
 
         def counted(screen: Screen[object]) -> None:
-            dirty = {widget.id or "" for widget in screen._dirty_widgets}
-            if dirty & {"tunings", "detail"}:
-                passes.append(dirty & {"tunings", "detail"})
+            if changed := dirty(screen):
+                passes.append(changed)
             refresh(screen)
 
         monkeypatch.setattr(Screen, "_compositor_refresh", counted)
-        for step in (1, 2, 3, -1, 20):
+        for count, step in enumerate((1, 2, 3, -1, 20), 1):
             before = table.current
             table.action_move(step)
             assert table.current is not before
             assert detail.row is table.current, "at once, not with a message that comes later"
-            await pilot.pause(0.1)
+            await until(pilot, lambda: len(passes) >= count)  # noqa: B023
             row = table.current
             assert row is not None and f"{row.tuning.shapes[0][0]}×" in screen_text(detail)
         assert passes == [{"tunings", "detail"}] * 5

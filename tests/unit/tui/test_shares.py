@@ -27,16 +27,14 @@ async def test_columns_and_orders(tmp_path: Path) -> None:
     write_program(tmp_path)
     async with running(tmp_path, size=(240, 50)) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        await pilot.pause(0.2)
-        text = screen_text(app.screen)
         for word in ("CALLS", "SHARE", "TO GAIN", "370", "~37.0 %", "≤~37.0 %", " 16.0 %", "3.2 %"):
-            assert word in text, word
+            await until(pilot, lambda word=word: word in screen_text(app.screen))
         panes.sort_by(BY_NAME["share"])
         sizes = [row.tuning.shapes[0][0] for row in panes.table.rows]
         assert sizes == [8, 24, 16, 32]
         await pilot.press("home")
-        await pilot.pause()
-        assert "4× in aaaaaa1: 80 calls, ~40.0 % of it" in screen_text(app.screen)
+        said = "4× in aaaaaa1: 80 calls, ~40.0 % of it"
+        await until(pilot, lambda: said in screen_text(app.screen))
         panes.sort_by(BY_NAME["to_gain"])
         assert [row.tuning.shapes[0][0] for row in panes.table.rows][-2:] == [16, 32]
 
@@ -45,20 +43,19 @@ async def test_narrow_screens_leave_columns_out(tmp_path: Path) -> None:
     write_program(tmp_path)
     async with running(tmp_path, size=(80, 24)) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        await pilot.pause(0.2)
-        text = screen_text(app.screen)
-        assert "SHARE" not in text and "VS ATEN" in text
+        await until(pilot, lambda: sum(bool(row.share) for row in panes.table.rows) == 3)
+        await until(pilot, lambda: "VS ATEN" in screen_text(app.screen))
+        assert "SHARE" not in screen_text(app.screen)
         panes.sort_by(BY_NAME["share"])
         await pilot.press("home")
-        await pilot.pause()
+        said = " ~37.0 % of the graphs' time in llama.py"
+        await until(pilot, lambda: said in screen_text(app.screen))
         text = screen_text(app.screen)
-        assert " ~37.0 % of the graphs' time in llama.py" in text
         assert all(len(line) <= 80 for line in text.splitlines())
     async with running(tmp_path, size=(100, 24)) as (app, pilot):
         await panes_of(app, pilot, 4)
-        await pilot.pause(0.2)
-        text = screen_text(app.screen)
-        assert "SHARE" in text and "CALLS" not in text
+        await until(pilot, lambda: "SHARE" in screen_text(app.screen))
+        assert "CALLS" not in screen_text(app.screen)
 
 
 async def test_no_columns_without_graphs(tmp_path: Path) -> None:
