@@ -108,9 +108,10 @@ def act(job: dict[str, Any], folder: Path) -> None:
         (folder / "child.pid").write_text(str(child.pid))
         time.sleep(600)
     elif kind == "record":
-        say(job, event="progress", what="recording", log=str(record()))
+        log = str(record())
+        say(job, event="progress", what="recording", log=log)
         await_reader()
-        say(job, event="progress", what="recorded")
+        say(job, event="progress", what="recorded", log=log)
         await_reader()  # who takes the second has dealt with the first
         (folder / "heard").write_text("both")
         time.sleep(600)

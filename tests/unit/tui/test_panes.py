@@ -72,6 +72,7 @@ async def test_keys_and_the_mouse_move_the_border(
             return panes.table.size.width if wide else panes.table.size.height
 
         await pilot.pause()
+        await until(pilot, lambda: not wide or part() == panes.table.wanted)
         before = part()
         await pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
         await until(pilot, lambda: part() == before + by)
