@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from itertools import accumulate, chain, islice, pairwise, repeat
 from operator import attrgetter, is_
@@ -23,6 +23,8 @@ Values = Sequence[Any]
 Column = tuple[bool, Any]
 """Whether all have the same value; that value, else all of them."""
 _TEXTS = {str, type(None)}
+_FEW = 16
+"""A text that comes so often is told by its number."""
 
 
 class Table(Generic[_Thing]):
@@ -71,6 +73,28 @@ def told(columns: Iterable[Values]) -> list[Column]:
     return list(map(_told, columns))
 
 
+class Coded:
+    """Texts, of which few differ: the number of each in a row of those that do takes a byte."""
+
+    __slots__ = ("_codes", "_texts")
+    most = 256
+
+    def __init__(self, column: Sequence[str | None], texts: Iterable[str | None]) -> None:
+        """`texts` are those that the column has, each once, `most` of them at most."""
+        self._texts = tuple(texts)
+        codes = {text: code for code, text in enumerate(self._texts)}
+        self._codes = bytes(map(codes.__getitem__, column))
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __iter__(self) -> Iterator[str | None]:
+        return map(self._texts.__getitem__, self._codes)
+
+    def __getitem__(self, place: slice) -> list[str | None]:
+        return [self._texts[code] for code in self._codes[place]]
+
+
 def _told(column: Values) -> Column:
     if all(map(is_, column, repeat(column[0]))):
         return True, column[0]
@@ -80,7 +104,10 @@ def _told(column: Values) -> Column:
     if kinds <= _TEXTS:
         known: dict[str | None, str | None] = {}
         column = tuple(map(known.setdefault, column, column))
-        return (True, column[0]) if len(known) == 1 else (False, column)
+        if len(known) == 1:
+            return True, column[0]
+        few = _FEW * len(known) <= len(column) and len(known) <= Coded.most
+        return False, Coded(column, known) if few else column
     return False, column
 
 

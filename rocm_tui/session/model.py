@@ -36,7 +36,7 @@ from rocm_tui.session.join import Bucket, Member, bucket_of
 from rocm_tui.session.peaks import device_of, machine_of, published
 from rocm_tui.session.pinned import Pins
 from rocm_tui.session.processes import Processes, fuller
-from rocm_tui.session.row import Finished, Place, Row, newest_first, reordered
+from rocm_tui.session.row import Finished, Place, Row, in_order, reordered
 from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
 from rocm_tui.session.tables import Tables
@@ -93,7 +93,7 @@ class Model:
     def rows(self) -> list[Row]:
         """Newest first; tunings of unknown age are as old as their place in their source says."""
         if self._order is None:
-            self._order = sorted(self._rows.values(), key=newest_first)
+            self._order = in_order(self._rows.values())
         return self._order.copy()
 
     def measurements(self, tuning: Tuning) -> tuple[Measurement, ...]:
@@ -227,9 +227,12 @@ class Model:
             place = self._places[bucket]
             were = place.join(self._pins.unmasked, self._finished, shares)
             for row in were:
-                known = self._rows.pop(row.key)
-                if after.pop(row.key, None) is None:  # else it was joined already
-                    before[row.key] = known
+                if self._rows.get(row.key) is row:  # else it has become one of another problem
+                    del self._rows[row.key]
+                if after.get(row.key) is row:  # it was joined already
+                    del after[row.key]
+                else:
+                    before[row.key] = row
             for row in place.rows:
                 after[row.key] = self._rows[row.key] = row
             if any(rows and rows[0].tuning.entry for rows in (were, place.rows)):
@@ -262,7 +265,7 @@ class Model:
         keys, self._touched_keys = self._touched_keys | self._graphs.touched(), set()
         if keys:
             for bucket, place in self._places.items():
-                if any((m.tuning.op, m.tuning.inputs_key) in keys for m in place.members):
+                if any((tuning.op, tuning.inputs_key) in keys for tuning in place.tunings):
                     self._touched[bucket] = None
 
     def _finished(self, tuning: Tuning) -> Finished:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from operator import attrgetter
+from sys import intern
 from typing import TYPE_CHECKING, TypeAlias
 
 from backend.model.quick import quick
 from backend.model.tuning import Tuning
+from rocm_tui.ingest.records import source_of
 from rocm_tui.session.graphs import Asked
 from rocm_tui.session.join import Member, group
 from rocm_tui.session.layout import layout_of
@@ -79,6 +81,17 @@ def newest_first(row: Row) -> tuple[float, int]:
     return -when, -seq
 
 
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Rows newest first. A key of its own for each takes as much room as a third of its row."""
+    latest = sorted(rows, key=attrgetter("seq"), reverse=True)
+    latest.sort(key=_dated, reverse=True)
+    return latest
+
+
+def _dated(row: Row) -> float:
+    return row.when or 0.0
+
+
 _MOVED = 64
 """So many rows are moved one by one; more are sorted anew."""
 
@@ -107,22 +120,42 @@ whether its pin is awaited, and the entries of tables beside it."""
 AskShares = Callable[[Sequence[Asked]], list[Share | None]]
 
 
-class Place:
-    """The members of one problem and the rows that they make. There are tens of thousands, most
-    of them with one of each: a tuple takes half of a list."""
+_Merged = Sequence[tuple[tuple[Member, ...], Tuning]]
+"""Members that were found to be one tuning, and what they make."""
 
-    __slots__ = ("_merged", "members", "rows")
+
+class Place:
+    """The members of one problem and the rows that they make. There are tens of thousands, most of
+    them with one of each, and then the row tells all of its member."""
+
+    __slots__ = ("_made", "_members")
 
     def __init__(self) -> None:
-        self.members: tuple[Member] | list[Member] | tuple[()] = ()
-        self.rows: Sequence[Row] = ()
-        self._merged: Sequence[tuple[tuple[Member, ...], Tuning]] = ()
+        self._members: Member | list[Member] | None = []
+        self._made: Row | tuple[Sequence[Row], _Merged] = (), ()
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        return (self._made,) if isinstance(self._made, Row) else self._made[0]
+
+    @property
+    def members(self) -> Sequence[Member]:
+        if isinstance(self._members, list):
+            return self._members
+        return (self._members or _member_of(self.rows[0]),)
+
+    @property
+    def tunings(self) -> Iterable[Tuning]:
+        """Those of its members."""
+        if isinstance(self._members, list):
+            return [member.tuning for member in self._members]
+        return ((self._members or self.rows[0]).tuning,)
 
     def add(self, member: Member) -> None:
-        if isinstance(self.members, list):
-            self.members.append(member)
+        if isinstance(self._members, list) and self._members:
+            self._members.append(member)
         else:
-            self.members = [*self.members, member] if self.members else (member,)
+            self._members = [*self.members, member] if self.members else member
 
     def tells(self, uid: str, tuning: Tuning) -> bool:
         """Whether a member says just this already."""
@@ -131,7 +164,7 @@ class Place:
     def remove(self, uids: Collection[str]) -> list[Member]:
         """Drop these members, and give them back."""
         gone = [member for member in self.members if member.uid in uids]
-        self.members = [member for member in self.members if member.uid not in uids]
+        self._members = [member for member in self.members if member.uid not in uids]
         return gone
 
     def join(
@@ -145,14 +178,15 @@ class Place:
         `shown` is a member as it is to be joined; `finish` adds to a joined tuning what is known
         besides; `shares` tells what tunings are to programs, given who asked for each.
         """
-        before = self.rows
-        if len(self.members) == 1 and not before and shares is None:  # most of them
-            view = shown(self.members[0])
-            self.rows = (_row((view,), view.tuning, finish, {}),)
+        before, own = self.rows, self.members
+        if len(own) == 1 and not before and shares is None:  # most of them
+            view = shown(own[0])
+            self._take(own, [_row((view,), view.tuning, finish, {})], ())
             return before
-        known = {views[0].uid: (views, tuning) for views, tuning in self._merged}
+        merges = () if isinstance(self._made, Row) else self._made[1]
+        known = {views[0].uid: (views, tuning) for views, tuning in merges}
         old = {row.key: row for row in before}
-        members = sorted(map(shown, self.members), key=lambda member: member.seq)
+        members = sorted(map(shown, own), key=lambda member: member.seq)
         merged, rows = [], []
         for views in group(members):
             entry = known.get(views[0].uid)
@@ -166,8 +200,21 @@ class Place:
         if shares is not None:
             known_shares = shares([(row.tuning, row.asked) for row in rows])
             rows = [_shared(row, share) for row, share in zip(rows, known_shares, strict=True)]
-        self._merged, self.rows = merged, _numbered(rows)
+        self._take(own, _numbered(rows), merged)
         return before
+
+    def _take(self, own: Sequence[Member], rows: list[Row], merged: _Merged) -> None:
+        """Its members make these rows; of one that a row tells all of, only the row is kept."""
+        if len(own) == 1 == len(rows) and rows[0].tuning is own[0].tuning:
+            self._members, self._made = None, rows[0]
+        else:
+            self._members, self._made = list(own), (rows, merged)
+
+
+def _member_of(row: Row) -> Member:
+    """The one of which alone the row was made."""
+    source = intern(source_of(row.key))
+    return Member(row.key, source, row.tuning, row.seq, row.id, row.seen)
 
 
 def _shared(row: Row, share: Share | None) -> Row:

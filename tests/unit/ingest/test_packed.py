@@ -14,7 +14,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.follow.packing import packed, unpacked
-from rocm_tui.ingest.packed import PackedTuning, unpack
+from rocm_tui.ingest.packed import Coded, PackedTuning, choice_values, unpack
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session.grouping import Arrangement, arrange
 from rocm_tui.session.model import Model
@@ -143,3 +143,19 @@ def test_choices_of_many_are_the_same_made_at_once() -> None:
     assert all(type(each) is PackedTuning for each in many)
     unpack(many)
     assert all(type(each) is Tuning for each in many) and many == plain
+
+
+def test_names_that_come_again_take_a_byte_each() -> None:
+    """Of many choices; in the order they had, and where one has none, too."""
+    few = tuple(Choice(name, f"{name or ''}-0", 0.25) for name in ("mm", "b", None, "c"))
+    plain = [tuning(n, few[n % 3 :]) for n in range(200)]
+    again = through(*plain)
+    first = again[0]
+    assert isinstance(first, PackedTuning) and list(choice_values(first, "name")) == [
+        "mm", "b", None, "c",
+    ]  # fmt: skip
+    columns, _ = first.place
+    assert columns is not None and isinstance(columns.told[1][0][1], Coded)
+    assert through(*again) == plain
+    unpack(again)
+    assert again == plain and all(type(each) is Tuning for each in again)

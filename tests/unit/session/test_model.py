@@ -297,3 +297,32 @@ def test_what_another_program_is_known_to_offer_is_not_in_this_row() -> None:
         ]
         apart = [c.hash for row in rows for c in row.tuning.choices if not c.offered]
         assert apart == ["a-x"]
+
+
+def test_a_tuning_of_another_problem_takes_the_place_of_its_row() -> None:
+    model = Model()
+    before, after = cache(A, B), replace(cache(A, B), shapes=((8, 64, 256), (8, 256, 192)))
+    model.apply([Seen("/c/44#1", before), Seen("/c/44#2", replace(before, op="mm"))])
+    model.rows()
+    changes = model.apply([Seen("/c/44#1", after)])
+    assert changes.changed == {"/c/44#1"}
+    assert {row.key: row.tuning for row in model.rows()}["/c/44#1"] == after
+    assert len(model.rows()) == 2 and model.members(before) == ()
+    model.apply([Gone("/c/44")])
+    assert model.rows() == [] and model.row("/c/44#1") is None
+
+
+def test_what_a_source_told_is_known_behind_a_pin_and_without_one() -> None:
+    """A row that tells all of what its one source told is kept in its place."""
+    model, told = Model(), cache(None, B)
+    model.apply([Seen("/c/44#1", told, told.id)], now=7.0)
+    (member,) = model.members(told)
+    assert (member.uid, member.source, member.tuning) == ("/c/44#1", "/c/44", told)
+    assert (member.seq, member.id, member.seen) == (1, told.id, 7.0)
+    for pins in ([pin_status({ATEN_HASH: A, CPP_HASH: B})], []):
+        model.set_pins(pins)
+        assert model.members(told) == (member,)
+    model.apply([Seen("/l/a.log#1", log(A, B))])
+    assert [one.uid for one in model.members(told)] == ["/c/44#1", "/l/a.log#1"]
+    model.apply([Dropped("/l/a.log#1")])
+    assert model.members(told) == (member,) and len(model.rows()) == 1
