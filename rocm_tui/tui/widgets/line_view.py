@@ -35,6 +35,7 @@ class LineView(Widget, can_focus=True):
     """Fixed heading lines, then lines with a cursor. Subclasses give the lines; see `sync`."""
 
     ALLOW_SELECT = False
+    all_painted: ClassVar[int] = 0
     DEFAULT_CSS = "LineView { width: 1fr; height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         key(
@@ -71,7 +72,7 @@ class LineView(Widget, can_focus=True):
         """Enter or a double click on the line under the cursor."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        """`painted` counts the cells that `sync` has had repainted."""
+        """`painted` counts the cells that `sync` has had repainted; `all_painted` those of all."""
         super().__init__(id=id, classes=classes)
         self.cursor = 0
         self.top = 0
@@ -132,6 +133,7 @@ class LineView(Widget, can_focus=True):
                 self._shown[y] = new
                 start, end = (0, width) if old is None else _differing(old, new, width)
                 self.painted += end - start
+                LineView.all_painted += end - start
                 regions.append(Region(start, y, end - start, 1))
         return regions
 

@@ -82,8 +82,10 @@ class KeyBar(OneLine):
 
     def show(self, keys: Sequence[Key], idle: Collection[str] = ()) -> None:
         """`idle` are the actions that do nothing now."""
-        self.keys, self.idle = tuple(keys), frozenset(idle)
-        self.sync()
+        shown = tuple(keys), frozenset(idle)
+        if shown != (self.keys, self.idle):  # they are told with each row that changes
+            self.keys, self.idle = shown
+            self.sync()
 
     def heading(self, width: int) -> list[Line]:
         line: list[Span] = []

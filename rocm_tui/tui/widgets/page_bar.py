@@ -19,8 +19,8 @@ class PageBar(KeyBar):
 
     def open(self, action: str, keys: Sequence[Key]) -> None:
         """Show these pages; the one with this action is open."""
-        self._open = action
-        self.show(keys)
+        self._open, self.keys = action, tuple(keys)
+        self.sync()
 
     def heading(self, width: int) -> list[Line]:
         line: list[Span] = []

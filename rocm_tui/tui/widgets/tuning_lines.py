@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rich.cells import cell_len
@@ -45,16 +46,20 @@ class _OfRows(Generic[_Answer]):
         self._ask = ask
         self._answers: dict[str, tuple[Row, _Answer]] = {}
 
-    def of(self, row: Row) -> _Answer:
-        known = self._answers.get(row.key)
-        if known is None or known[0] is not row:
-            known = self._answers[row.key] = row, self._ask(row)
-        return known[1]
+    def of(self, rows: Sequence[Row]) -> list[_Answer]:
+        answers, known = [], self._answers
+        for row in rows:  # each time that one changes
+            answer = known.get(row.key)
+            if answer is None or answer[0] is not row:
+                answer = known[row.key] = row, self._ask(row)
+            answers.append(answer[1])
+        return answers
 
     def keep(self, rows: list[Row]) -> None:
         """Forget the rows that are gone, once they are as many as these."""
         if len(self._answers) > 2 * len(rows):
-            self._answers = {row.key: (row, self.of(row)) for row in rows}
+            answers = zip(rows, self.of(rows), strict=True)
+            self._answers = {row.key: (row, answer) for row, answer in answers}
 
 
 def _hidden() -> frozenset[str]:
@@ -85,10 +90,8 @@ class TuningLines:
         """The widest content of each column, among the first of these rows, grouped `by` that."""
         self._widths.keep(rows)
         sample = rows[:_SAMPLE]
-        widths = [self._widths.of(row) for row in sample]
-        self._wants = {
-            key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
-        }
+        widths = zip(*self._widths.of(sample), strict=True) if sample else repeat((0,))
+        self._wants = dict(zip(_MEASURED, map(max, widths), strict=False))
         # Columns of one width say it themselves: 0 is no content that asks for less.
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
         differing, names = facets.shown(rows, self._differing.of, self._sources.of)
