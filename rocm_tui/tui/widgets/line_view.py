@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # types only: the first screen is made of lists
 
 _WHEEL = 3
 _KEPT = 300
-"""Strips that are remembered."""
+"""Lines and strips that are remembered: a new line moves those below, which stay as they are."""
 
 
 class LineView(Widget, can_focus=True):
@@ -80,7 +80,7 @@ class LineView(Widget, can_focus=True):
         self.painted = 0
         self._shown: dict[int, Line] = {}
         self._shown_at = Size(0, 0)
-        self._fitted_lines: dict[int, tuple[Line, object, Line]] = {}
+        self._fitted_lines: dict[tuple[Line, object], Line] = {}
         self._head: list[Line] = []
         self._strips: dict[tuple[Line, bool], Strip] = {}
         self._strips_of: object = None
@@ -152,12 +152,14 @@ class LineView(Widget, can_focus=True):
             mark: Span = ("▌" if self.has_focus else "▏", "accent") if at else (" ", "")
             rail: Span = ("┃" if y - len(self._head) in thumb else " ", "rail")
             given, frame = self.line(index, inner - 1), (mark, rail, at, inner)
-            known = self._fitted_lines.get(y)
-            if known is None or known[0] is not given or known[1] != frame:
+            fitted = self._fitted_lines.get((given, frame))
+            if fitted is None:
+                if len(self._fitted_lines) > _KEPT:
+                    self._fitted_lines.clear()
                 line = _fit((mark, *given), inner)
-                known = given, frame, (*line, rail, ("", "cursor" if at else ""))
-                self._fitted_lines[y] = known
-            lines.append(known[2])
+                fitted = (*line, rail, ("", "cursor" if at else ""))
+                self._fitted_lines[given, frame] = fitted
+            lines.append(fitted)
         return lines[:height]
 
     def _thumb(self, count: int) -> range:
