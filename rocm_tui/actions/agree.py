@@ -26,10 +26,8 @@ from rocm_tui.session.join import bucket_of
 from rocm_tui.session.merge import is_cache
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.named import NoSuchSession, find_sessions, meant, short_names
+from rocm_tui.session.processes import is_worker
 from rocm_tui.ssh.address import is_far
-
-_WORKERS = ("rocm_tui_worker.py", "backend.worker")
-"""Words of workers of ours, which tune for others and are no rank of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +141,6 @@ def _of_model(model: Model, text: str, name: str, run: str) -> Told:
         )
     taken = list(_of_files(model, text, name))
     return Told(_choosers(taken), tuple(taken), tuple(model.problems), model)
-
-
-def is_worker(session: Session) -> bool:
-    """Whether it tuned for a command of ours."""
-    return any(word.endswith(_WORKERS) for word in session.argv)
 
 
 def _jobs_with(ids: Collection[str], sessions: Mapping[str, Session]) -> list[str]:

@@ -10,6 +10,7 @@ from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import (
+    ChoiceSelected,
     Event,
     GraphCompiled,
     HooksOff,
@@ -63,7 +64,7 @@ def recorded(layout: Layout, run: str, started: float) -> Recorded:
             (ranks if ours else others).append(path)
         if not ours:
             continue
-        tunings += sum(isinstance(event, TuningStarted) for event in events)
+        tunings += _tunings(events)
         measured += sum(isinstance(event, TuningMeasured) for event in events)
         compiled = [event.graph for event in events if isinstance(event, GraphCompiled)]
         graphs |= {graph.id for graph in compiled}
@@ -73,6 +74,23 @@ def recorded(layout: Layout, run: str, started: float) -> Recorded:
         others = []
     counts = tunings, len(graphs), len(untuned), unhooked, measured
     return Recorded(*counts, tuple(ranks), tuple(others))
+
+
+def _tunings(events: list[Event]) -> int:
+    """Rows that the screen has of them: what was asked for again and came from a cache adds none,
+    but where nothing else of its key was recorded."""
+    again = {e.n for e in events if isinstance(e, ChoiceSelected) and e.by == "cache"}
+    own, cached = 0, set[tuple[str, str, str]]()
+    seen = set[tuple[str, str, str]]()
+    for event in events:
+        if isinstance(event, TuningStarted):
+            key = event.op, event.inputs, event.precision
+            if event.n in again:
+                cached.add(key)
+            else:
+                own += 1
+                seen.add(key)
+    return own + len(cached - seen)
 
 
 def _logs(layout: Layout, started: float) -> Iterator[tuple[Path, Session, list[Event]]]:

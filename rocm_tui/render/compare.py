@@ -93,7 +93,14 @@ _TIMES: tuple[Field[Pair], ...] = (
     ),
 )  # fmt: skip
 _CALLS: Field[Pair] = Field(
-    "calls", "CALLS", 5, 6, drop=4, right=True, text=_calls, about="how often one run calls it"
+    "calls",
+    "PER PASS",
+    8,
+    8,
+    drop=4,
+    right=True,
+    text=_calls,
+    about="how often one pass of the model calls it",
 )
 PAIRS: tuple[Field[Pair], ...] = (
     *fields_of(PROBLEM, lambda pair: pair.b.row),

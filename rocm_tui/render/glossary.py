@@ -58,7 +58,7 @@ TERMS = {
     "in use": "what programs take: the pinned choice while its pin holds, else the fastest",
     "vs ATen": "ATen's time over that of what is in use: 1.25× is 1.25 times as fast",
     "lead": "how far the next choice lies behind what is in use, relative to it",
-    "saved": "what a call, or a run, takes less than with ATen",
+    "saved": "what a call, or a pass of the model, takes less than with ATen",
     "tie": "two choices that cannot be told apart: 2 % for single numbers",
     "~": "made of a time that was taken once: a first look, no verdict (m measures)",
     "?, suspect": "made of one that is not to be believed: `show` says why (M measures all)",

@@ -63,7 +63,9 @@ def _time(entry: Entry) -> str:
 
 def _style(entry: Entry) -> str:
     event = entry.event
-    return {"pin": "accent", "measured": "strong", "running": "accent"}.get(event.what, "")
+    return {"pin": "accent", "unpin": "accent", "measured": "strong", "running": "accent"}.get(
+        event.what, ""
+    )
 
 
 def _about(entry: Entry) -> str:
@@ -92,7 +94,7 @@ HISTORY: tuple[Field[Entry], ...] = (
     ),
     Field(
         "what", "WHAT", 8, 10, text=lambda entry: entry.event.what, style=_style,
-        about="tuned, measured, pinned; or taken from the cache or a pin, and nothing timed",
+        about="tuned, measured, pinned, unpinned; or taken from the cache or a pin, nothing timed",
     ),
     Field(
         "choice", "CHOICE", 14, 40, good=16,
@@ -142,7 +144,8 @@ def title(history: History) -> str:
 def chart(history: History, width: int, height: int) -> list[Line]:
     """The winner's time by event, in so many cells; empty where none was timed, or no room is.
 
-    Letters are choices, vertical lines stand where a version changed, `●` where it was pinned.
+    Letters are choices, vertical lines stand where a version changed, `●` where it was pinned,
+    `○` where it was unpinned.
     """
     known = [e for e in entries(history) if e.number is not None]
     points = [(float(e.number or 0), e.event.ms, e) for e in known if e.event.ms is not None]
@@ -192,8 +195,9 @@ def _signs(entry: Entry, x: Even, y: Axis | Even) -> Iterator[Mark]:
     """What stands in the whole height: a line where versions changed, named on top."""
     number = float(entry.number or 0)
     heights = [y.value(row + 0.5) for row in range(y.cells)]
-    if entry.event.what == "pin":
-        yield Mark(number, heights[0], "●", "accent")
+    sign = {"pin": "●", "unpin": "○"}.get(entry.event.what)
+    if sign is not None:
+        yield Mark(number, heights[0], sign, "accent")
     if entry.event.changed:
         left = x.cell(number - 0.5)
         yield from (Mark(x.value(left + 0.5), height, "┊", "warn") for height in heights)

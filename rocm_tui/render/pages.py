@@ -138,7 +138,8 @@ class _PointLine:
         return f"in {plain(point.cache.name)}" if point.cache else point.bound or ""
 
     def _marked(self, text: str) -> str:
-        return fmt.once(text) if self.once else text
+        mark = fmt.SUSPECT if self.point.row.suspect else fmt.ONCE
+        return fmt.once(text, mark) if self.once else text
 
 
 _POINTS: tuple[Field[_PointLine], ...] = (
@@ -150,7 +151,7 @@ _POINTS: tuple[Field[_PointLine], ...] = (
     Field(
         "rate", "FLOP/s", 7, 7, right=True, text=lambda line: line.rate,
         style=lambda line: "" if line.once else "strong",
-        about="what the fastest achieves; ~ by a time that was taken once",
+        about="what the fastest achieves; ~ by a time that was taken once, ? suspect",
     ),
     Field(
         "roof", "ROOF", 6, 7, drop=1, right=True, style="dim",

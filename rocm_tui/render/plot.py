@@ -112,22 +112,6 @@ def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
     return Axis(low, high, max(1, cells))
 
 
-def draw(
-    x: Axis | Even, y: Axis | Even, curves: Sequence[Curve], marks: Sequence[Mark], title: str
-) -> list[Line]:
-    """The plot: a title line, `y.cells` lines, and two for the horizontal axis."""
-    dots = [_curve(x, y, curve) for curve in curves]
-    points = {(x.cell(mark.x), y.cell(mark.y)): mark for mark in marks}
-    labels = {y.cell(value): _tick(value) for value in y.ticks(2)}
-    lines: list[Line] = [((" " * _LABEL + title, "dim"),)]
-    for row in reversed(range(y.cells)):
-        tick = labels.get(row, "")
-        line: list[Span] = [(f"{tick:>{_LABEL - 1}} {'┤' if tick else '│'}", "dim")]
-        line += _cells(row, x.cells, dots, curves, points)
-        lines.append(tuple(line))
-    return [*lines, *_below(x)]
-
-
 def number(value: float) -> str:
     """At most six characters: `0.05`, `20`, `1000`, `0.0001`, `5e-05`."""
     if value == 0:
@@ -140,6 +124,28 @@ def number(value: float) -> str:
 def _tick(value: float) -> str:
     """The same where ticks may be less than one apart: `1.02`."""
     return number(value) if value < 1 or value == round(value) else f"{value:.5g}"
+
+
+def draw(
+    x: Axis | Even,
+    y: Axis | Even,
+    curves: Sequence[Curve],
+    marks: Sequence[Mark],
+    title: str,
+    tick: Callable[[float], str] = _tick,
+) -> list[Line]:
+    """The plot: a title line, `y.cells` lines, and two for the horizontal axis. `tick` writes a
+    value of the vertical axis in six characters."""
+    dots = [_curve(x, y, curve) for curve in curves]
+    points = {(x.cell(mark.x), y.cell(mark.y)): mark for mark in marks}
+    labels = {y.cell(value): tick(value) for value in y.ticks(2)}
+    lines: list[Line] = [((" " * _LABEL + title, "dim"),)]
+    for row in reversed(range(y.cells)):
+        label = labels.get(row, "")
+        line: list[Span] = [(f"{label:>{_LABEL - 1}} {'┤' if label else '│'}", "dim")]
+        line += _cells(row, x.cells, dots, curves, points)
+        lines.append(tuple(line))
+    return [*lines, *_below(x)]
 
 
 def _cells(

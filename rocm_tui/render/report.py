@@ -53,7 +53,7 @@ def _saved(ms: float) -> str:
 
 
 def _gain(gain: Gain) -> str:
-    """A difference that cannot be told says `tie`; `~` is of times that were taken once."""
+    """A difference that cannot be told says `tie`."""
     if gain.waited:
         return "waited"
     if gain.saved_ms is None:
@@ -67,7 +67,9 @@ def _in_all(gain: Gain) -> str:
 
 
 def _marked(gain: Gain, text: str) -> str:
-    return text if gain.measured else fmt.once(text)
+    """`~` before what is not measured; `?` where the times are not to be believed, as in Watch."""
+    mark = fmt.SUSPECT if gain.row.suspect else fmt.ONCE
+    return text if gain.measured else fmt.once(text, mark)
 
 
 def _gain_style(gain: Gain) -> str:
@@ -84,16 +86,16 @@ GAINS: tuple[Field[Gain], ...] = (
     ),
     Field(
         "saved", "SAVED", 9, 10, right=True, text=_gain, style=_gain_style,
-        about="what a call takes less than ATen's; tie; waited on a busy CPU; ~ not measured",
+        about="what a call takes less than ATen's; tie; waited; ~ not measured; ? suspect",
     ),
     Field(
-        "calls", "CALLS", 6, 7, drop=2, right=True, style="dim",
+        "calls", "PER PASS", 8, 8, drop=2, right=True, style="dim",
         text=lambda gain: fmt.count(gain.calls), short=lambda gain: fmt.narrow_count(gain.calls),
-        about="how often one run calls it",
+        about="how often one pass of the model calls it",
     ),
     Field(
         "all", "IN ALL", 9, 10, drop=1, right=True, text=_in_all, style=_gain_style,
-        about="what all calls of one run save; ~ not measured",
+        about="what all calls of one pass save; ~ not measured; ? suspect",
     ),
     Field(
         "took", "TUNING", 8, 12, right=True, name="tuning took",
@@ -210,7 +212,7 @@ def _savings(savings: Savings) -> list[str]:
 
 
 def saved_lines(savings: Savings) -> list[str]:
-    """What all tunings save in one run and what they cost, then what that leaves out."""
+    """What all tunings save a pass of the model and what they cost, then what that leaves out."""
     lines = [_sentence(savings)]
     if savings.by_system:
         shown = [(fmt.shorten(plain(name), 60), own) for name, own in savings.by_system[:_FEW]]
@@ -289,7 +291,7 @@ def _saves(savings: Savings) -> str:
     rest = f" ({known:,} of {counted(count, 'problem')}: {', '.join(left)})"
     pins = sum(gain.row.pin is not None for gain in savings.gains)
     who = f"Tuning with {counted(pins, 'pin')}" if pins else "Tuning"
-    return f"{who} {sums} a run against ATen{rest if known < count else ''} and"
+    return f"{who} {sums} a pass against ATen{rest if known < count else ''} and"
 
 
 def _took(savings: Savings) -> str:
@@ -306,16 +308,16 @@ def _took(savings: Savings) -> str:
 
 
 def _paid(savings: Savings) -> str:
-    """After how many runs it is paid for, as far as that is known."""
+    """After how many passes it is paid for, as far as that is known."""
     runs = savings.runs_to_pay
     if runs is None:
         unknown = savings.saved_ms > 0 and len(savings.systems) < 2
-        return "; after how many runs it is paid for is not known." if unknown else "."
+        return "; after how many passes it is paid for is not known." if unknown else "."
     least = "at least " if savings.at_least else ""
     known, count = len(savings.valued), len(savings.gains)
     those = "that one is" if known == 1 else f"those {known:,} are"
     who = f"; {those}" if known < count else ":"
-    return f"{who} paid for after {least}{runs:,.0f} {noun(round(runs), 'run')}."
+    return f"{who} paid for after {least}{runs:,.0f} {noun(round(runs), 'pass', 'passes')}."
 
 
 def _repeated(repeated: Sequence[Repeated]) -> list[str]:

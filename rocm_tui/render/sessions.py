@@ -12,6 +12,7 @@ from backend.model.activity import Activity
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, text_table
 from rocm_tui.session import numbers as fmt
+from rocm_tui.session.processes import WORKER, is_worker
 
 if TYPE_CHECKING:  # the words of a state need none of it
     from rocm_tui.report.sessions import SessionRow
@@ -74,6 +75,8 @@ def words_text(argv: Sequence[str]) -> str:
 
 def _brief_command(row: SessionRow) -> str:
     """Without the folders of the program, and of the Python that runs it."""
+    if is_worker(row.session):
+        return WORKER
     words = [plain(word, MOST_COMMAND) for word in row.session.argv]
     for at, word in enumerate(words[:3]):
         if "/" in word and not word.startswith("-"):

@@ -86,8 +86,9 @@ class Gain:
     `measured` tells that this was measured again and again; else it is made of times that were
     taken once, and no saving that anybody knows of.
     `tied` tells that the difference is within what can be told, `waited` that this is because one
-    of the times is a wait on a busy CPU. `calls` is how often one run calls it, None where no
-    session tells. `seconds` sums up all its tunings but `untold` ones, which do not tell theirs.
+    of the times is a wait on a busy CPU. `calls` is how often one pass of the model calls it, None
+    where no session tells. `seconds` sums up all its tunings but `untold` ones, which do not tell
+    theirs.
     """
 
     row: Row
@@ -105,12 +106,12 @@ class Gain:
 class Savings:
     """What tuning saves, by problem, most first. What is not known is counted, not guessed.
 
-    `saved_ms` is what one run saves that was measured and is not a tie, each problem as often as it
-    is called, or once. `seconds` is what all of the `tunings` took, on all of the job's `ranks`
-    together; `unknown` of them tell no duration, `taken` were taken from a cache. `systems` names
-    each device, host or log; where there are several, `by_system` has what is true of each, since
-    what is added up over them is true of none. `since` and `until` are Unix times of the first
-    and the last tuning, where told.
+    `saved_ms` is what one pass of the model saves that was measured and is not a tie, each problem
+    as often as it is called, or once. `seconds` is what all of the `tunings` took, on all of the
+    job's `ranks` together; `unknown` of them tell no duration, `taken` were taken from a cache.
+    `systems` names each device, host or log; where there are several, `by_system` has what is true
+    of each, since what is added up over them is true of none. `since` and `until` are Unix times of
+    the first and the last tuning, where told.
     """
 
     gains: tuple[Gain, ...]

@@ -32,6 +32,7 @@ What = Literal[
     "from rank",
     "measured",
     "pin",
+    "unpin",
 ]
 _FROM: dict[str | None, What] = {"pin": "from pin", "rank": "from rank"}
 
@@ -247,7 +248,13 @@ def _name_in(row: Row, hash: str) -> str | None:
 
 def _of_pin(pin: HistoryEntry) -> Event:
     note = ": ".join(text for text in (f"{pin.what} by {pin.who}", pin.note) if text)
-    return Event("pin", pin.when, label=pin.label, hash=pin.hash, note=note)
+    return Event(
+        "unpin" if pin.what == "unpin" else "pin",
+        pin.when,
+        label=pin.label,
+        hash=pin.hash,
+        note=note,
+    )
 
 
 def _with_changes(events: Sequence[Event]) -> tuple[Event, ...]:

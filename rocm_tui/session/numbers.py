@@ -21,8 +21,12 @@ def once(text: str, mark: str = ONCE) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most `width` characters, cut in the middle: names of choices differ at both ends. Configs
+    """At most `width` cells, cut in the middle: names of choices differ at both ends. Configs
     of Triton kernels lose names, then their last words: `BLOCK_M=128 w8 s3` is `M128 w8 s3`."""
+    if len(text) <= width // 2:  # no letter takes more than two cells
+        return text
+    if not text.isascii():
+        return _shorter_wide(text, width)
     if len(text) <= width:
         return text
     if "=" in text and _CONFIG.match(text):
@@ -31,6 +35,22 @@ def shorten(text: str, width: int) -> str:
         return "…"[:width]
     tail = (width - 1) // 2
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _shorter_wide(text: str, width: int) -> str:
+    """The same of text whose letters may take two cells each, or none."""
+    from rich.cells import cell_len, set_cell_size  # not loaded for what is plain
+
+    if cell_len(text) <= width:
+        return text
+    if width < 2:
+        return "…"[:width]
+    tail = (width - 1) // 2
+    head = set_cell_size(text, width - 1 - tail).rstrip()
+    at = len(text)
+    while at and cell_len(text[at - 1 :]) <= tail:
+        at -= 1
+    return f"{head}…{text[at:]}"
 
 
 _CONFIG = re.compile(r"(?:[A-Za-z_]\w*=\S+ )+w\d+(?: \S+)*\Z")

@@ -121,8 +121,20 @@ def _as_starter(process: Process) -> Process:
     return process
 
 
+_WORKERS = ("rocm_tui_worker.py", "backend.worker")
+"""Words of workers of ours, which tune for others and are no rank of a job."""
+WORKER = "a worker of rocm-tui"
+
+
+def is_worker(session: Session) -> bool:
+    """Whether it tunes or measures for a command of ours."""
+    return any(word.endswith(_WORKERS) for word in session.argv)
+
+
 def script(session: Session) -> str:
     """`train.py`, or the module behind `-m`: what a person calls the program."""
+    if is_worker(session):
+        return WORKER
     words = session.argv
     if "-m" in words[1:-1]:
         return words[words.index("-m", 1) + 1]

@@ -54,7 +54,7 @@ async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
     answer = host.push_screen(question, wait_for_dismiss=True)
     try:
         plan = await to_thread(plan_pin, wanted, host.layout)
-        question.tell([*effect, *_plan_lines(row, plan)])
+        question.tell([*effect, *_plan_lines(row, choice, plan)])
         note = await answer
         if note is None:
             return
@@ -155,10 +155,13 @@ def _warning(row: Row, choice: Choice) -> str | None:
     return " ".join(text for text in told if text) or None
 
 
-def _plan_lines(row: Row, plan: PinPlan) -> list[str]:
+def _plan_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
     """What exactly a pin will change."""
     lines = [f"{row.tuning.op}  {stats.all_sizes(row.tuning)}"]
-    if plan.replaces is not None:
+    already = plan.replaces is not None and plan.replaces.hash == choice.hash
+    if already:
+        lines.append("It is pinned already: a new note takes the place of the old one.")
+    elif plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)
     aside = counted(graphs, "compiled graph is", "compiled graphs are")
@@ -169,9 +172,13 @@ def _plan_lines(row: Row, plan: PinPlan) -> list[str]:
         held = f"{files} written; where there is none it holds under rocm-tui run."
         return [*lines, "", held, f"{aside} moved aside. Unpin brings everything back."]
     file = f"{plan.path.parent.name}/{plan.path.name[:_DIGITS]}…"
+    if already and not plan.numbers:
+        numbers = "Its rivals are out of reach already"
+    else:
+        numbers = f"{numbers} raised out of reach"
     return [
         *lines,
         "",
-        f"{numbers} raised out of reach in {file}",
+        f"{numbers} in {file}",
         f"{aside} moved aside. Unpin brings everything back.",
     ]

@@ -29,6 +29,7 @@ from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 _EVERY = 1.0
 """Seconds between two looks at the record, while this screen is open."""
+_NONE = "No fleet has tuned here yet."
 _NOTHING = "No fleet has tuned here yet: `rocm-tui tune --fleet local --all` begins a run."
 _ORDER = ("running", "failed", "done", "waiting", "cancelled", "single", "merged")
 """What a person looks for first."""
@@ -186,7 +187,9 @@ class FleetsScreen(BaseScreen):
 
     def action_cancel(self) -> None:
         unit = self.current
-        if unit is None:
+        if self._run is None:
+            self.program.warn(_NONE)
+        elif unit is None:
             self.program.warn("This device works on no problem now.")
         elif not self._lives:
             self._dead()
@@ -202,8 +205,11 @@ class FleetsScreen(BaseScreen):
             self._dead()
 
     def _dead(self) -> None:
-        go_on = " c copies the command that goes on with it." if self._run else ""
-        self.program.warn(f"No driver is at this run: nothing can be cancelled.{go_on}")
+        if self._run is None:
+            self.program.warn(_NONE)
+            return
+        go_on = "c copies the command that goes on with it."
+        self.program.warn(f"No driver is at this run: nothing can be cancelled. {go_on}")
 
     def action_older(self) -> None:
         self._turn(-1)
@@ -212,7 +218,9 @@ class FleetsScreen(BaseScreen):
         self._turn(1)
 
     def _turn(self, by: int) -> None:
-        if self._run in self._runs:
+        if self._run is None:
+            self.program.warn(_NONE)
+        elif self._run in self._runs:
             at = self._runs.index(self._run) + by
             if 0 <= at < len(self._runs):
                 self._run, self._reader = self._runs[at], None
@@ -221,11 +229,15 @@ class FleetsScreen(BaseScreen):
                 self.program.warn("There is no newer run." if by > 0 else "There is no older run.")
 
     def action_copy(self) -> None:
-        if self._run is not None:
+        if self._run is None:
+            self.program.warn(_NONE)
+        else:
             self.program.copy(self._run, "the run's name")
 
     def action_copy_command(self) -> None:
-        if self._run is not None:
+        if self._run is None:
+            self.program.warn(_NONE)
+        else:
             command = self.program.shell.resume(self._run)
             self.program.copy(command, "the command that goes on with the run")
 

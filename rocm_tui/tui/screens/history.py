@@ -104,7 +104,11 @@ class HistoryScreen(BaseScreen):
     @on(LineView.Chosen, "#events")
     def action_choose(self) -> None:
         entry = self.current
-        if entry is not None and entry.event.row is not None:
+        if entry is None:
+            return
+        if entry.event.row is None:
+            self.program.warn("That is no tuning: there is no row of it in Watch.")
+        else:
             self.program.show_row(entry.event.row)
 
     def action_copy(self) -> None:

@@ -29,6 +29,8 @@ _MOST = 4
 _NOTHING = (
     "No job yet. In Watch, t tunes again what is under the cursor, m measures it, g tries it."
 )
+_BEGINS = "its worker begins: Python, then torch"
+"""What a job does that has told nothing yet."""
 _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
 
 
@@ -41,7 +43,7 @@ def _result(job: Job) -> str:
         return f"waits for its device, {plain(job.device)}"
     if progress.best and progress.best_ms is not None:
         return f"{progress.best} {fmt.once(fmt.duration(progress.best_ms))} is ahead"
-    return job.step or progress.what
+    return job.step or progress.what or _BEGINS
 
 
 def _took(job: Job) -> str:
@@ -218,18 +220,24 @@ class JobsScreen(BaseScreen):
     def _moved(self) -> None:
         self._describe()
 
+    def _job(self) -> Job | None:
+        """The job under the cursor; says so where none is."""
+        if self.current is None:
+            self.program.warn("No job is under the cursor.")
+        return self.current
+
     def action_cancel(self) -> None:
-        job = self.current
+        job = self._job()
         if job is not None and not self.program.jobs.cancel(job.id):
             self.program.warn("That job is over.")
 
     def action_copy_command(self) -> None:
-        job = self.current
+        job = self._job()
         if job is not None and job.command:
             self.program.copy(job.command, "the command")
 
     def action_copy(self) -> None:
-        job = self.current
+        job = self._job()
         if job is not None:
             text = job.reason or job.outcome or job.title
             self.program.copy(text, "what became of the job" if job.over else "the job")

@@ -23,6 +23,8 @@ from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 
+_NONE = "No pin is under the cursor."
+
 
 class PinsScreen(BaseScreen):
     """The pins above, their history below."""
@@ -115,25 +117,32 @@ class PinsScreen(BaseScreen):
         if self.is_attached:
             self.run_worker(self._load_history(), group="history", exclusive=True)
 
+    def _current(self) -> PinStatus | None:
+        """The pin under the cursor; says so where none is."""
+        if self.current is None:
+            self.program.warn(_NONE)
+        return self.current
+
     def action_reapply(self) -> None:
         self.program.ask.apply_pins(self.reload)
 
     def action_unpin(self) -> None:
-        if self.current is not None:
-            self.program.ask.unpin(self.current)
+        if (status := self._current()) is not None:
+            self.program.ask.unpin(status)
 
     def action_undo(self) -> None:
         self.program.ask.undo()
 
     def action_verify(self) -> None:
-        if self.current is not None:
-            self.program.ask.verify(self.current)
+        if (status := self._current()) is not None:
+            self.program.ask.verify(status)
 
     def action_verify_all(self) -> None:
         if self._pins:
             self.program.ask.verify_all(self._pins)
+        else:
+            self.program.warn(_NONE)
 
     def action_copy(self) -> None:
-        status = self.current
-        if status is not None:
+        if (status := self._current()) is not None:
             self.program.copy(status.pin.id, "the pinned tuning's id")

@@ -258,22 +258,32 @@ class ReportScreen(BaseScreen):
         names = list(PAGES)
         self.action_page(names[(names.index(self._page) + by) % len(names)])
 
+    def _row(self) -> Row | None:
+        """The tuning under the cursor; says so where none is."""
+        row = self.page(self._page).current
+        if row is None:
+            self.program.warn("No tuning is under the cursor.")
+        return row
+
     @on(LineView.Chosen)
     def action_open(self) -> None:
         """Go to the tuning in Watch."""
-        row = self.page(self._page).current
+        row = self._row()
         if row is not None:
             self.program.show_row(row)
 
     def action_scope(self, by: int) -> None:
         """The report of another machine or session, or of all."""
+        if len(self._scopes) < 2:
+            self.program.warn("There is one machine and one session: the report is about all.")
+            return
         at = self._scopes.index(self._scope) if self._scope in self._scopes else 0
         self._scope = self._scopes[(at + by) % len(self._scopes)]
         self._describe()
         self.update()
 
     def action_copy(self) -> None:
-        row = self.page(self._page).current
+        row = self._row()
         if row is not None:
             self.program.copy(row.id, "the tuning's id, for show, pin and verify")
 
@@ -281,3 +291,9 @@ class ReportScreen(BaseScreen):
         machine = self._unmeasured
         if machine is not None:
             self.program.ask.measure_peak(machine)
+        elif self._page != "roofline":
+            self.program.warn("m measures a roof; rooflines are the last page.")
+        elif self._current is None:
+            self.program.warn("No tuning is under the cursor.")
+        else:
+            self.program.warn("The roof of this device is known.")

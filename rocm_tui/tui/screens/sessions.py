@@ -127,16 +127,22 @@ class SessionsScreen(BaseScreen):
 
     # Keys.
 
+    def _session(self) -> SessionRow | None:
+        """The session under the cursor; says so where none is."""
+        if self.current is None:
+            self.program.warn("No session is under the cursor.")
+        return self.current
+
     @on(LineView.Chosen)
     def action_open(self) -> None:
         """Show its rows alone in Watch."""
-        row = self.current
+        row = self._session()
         if row is not None:
             whole = len(self._ids(row)) > 1
             self.program.show_filtered(f"session:{row.process.run if whole else row.name}")
 
     def action_mark(self) -> None:
-        row = self.current
+        row = self._session()
         if row is None:
             return
         id_ = row.session.id
@@ -160,16 +166,16 @@ class SessionsScreen(BaseScreen):
         self.program.compare_sessions((a.name, self._ids(a)), (b.name, self._ids(b)))
 
     def action_report(self) -> None:
-        row = self.current
+        row = self._session()
         if row is not None:
             self.program.report_on(row.name, self._ids(row))
 
     def action_output(self) -> None:
-        row = self.current
-        if row is None or not self.program.show_output(row.process.run or row.session.id):
+        row = self._session()
+        if row is not None and not self.program.show_output(row.process.run or row.session.id):
             self.program.warn("Its output is not kept: `rocm-tui watch -- CMD` keeps a program's.")
 
     def action_copy(self) -> None:
-        row = self.current
+        row = self._session()
         if row is not None:
             self.program.copy(plain(row.name), "the session's id, for compare, ls and session:")

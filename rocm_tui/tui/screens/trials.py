@@ -21,7 +21,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
 from rocm_tui.render.improve import best_text, gain_text
 from rocm_tui.render.pins import moment
-from rocm_tui.render.table import Field, Line, cells
+from rocm_tui.render.table import Field, Line, Span, cells
 from rocm_tui.render.trials import arm_label, interval
 from rocm_tui.search.standing import standing
 from rocm_tui.search.types import Search
@@ -34,6 +34,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 _NOTHING = "No compiled graph is known yet. `rocm-tui run --capture -- CMD` records them."
+_NONE = "No graph is under the cursor."
 _UNTRIED = "Nothing was tried in this graph yet: i improves it; g in Watch tries choices."
 _STYLES = {"faster": "good", "slower": "bad", "unclear": "dim"}
 
@@ -172,7 +173,7 @@ class TrialsScreen(BaseScreen):
         key("p", "pin", "trials.pin", "pin what was found; asks"),
         key("v", "prove", "trials.prove", "prove in stock processes what its pins gain; asks"),
         key("x", "cancel", "trials.cancel", "cancel the search or the proof of this graph"),
-        key("enter", "text", "trials.text", "where the graph's text is, and how it begins"),
+        key("enter", "text", "trials.text", "copy the path of the graph's text"),
         key("y", "copy", "trials.copy", "copy the graph's id"),
         key("tab", "app.focus_next", "trials.other", "between the graphs and their trials"),
         key("escape", "back", "trials.back", "back"),
@@ -182,7 +183,7 @@ class TrialsScreen(BaseScreen):
         ("p", "pin found", "pin"),
         ("v", "prove", "prove"),
         ("x", "cancel", "cancel"),
-        ("enter", "text", "text"),
+        ("enter", "copy path", "text"),
         ("tab", "trials", "app.focus_next"),
         ("y", "copy", "copy"),
     )
@@ -190,7 +191,7 @@ class TrialsScreen(BaseScreen):
     def compose_body(self) -> ComposeResult:
         yield Grid(GRAPHS, _NOTHING, id="graphs")
         yield OneLine(id="about")
-        yield Grid(TRIALS, _UNTRIED, id="trials")
+        yield Grid(TRIALS, "", id="trials")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -220,12 +221,17 @@ class TrialsScreen(BaseScreen):
         about = self.query_one("#about", OneLine)
         if row is None:
             about.put(((" Trials", "head"),))
-            self.query_one("#trials", Grid).put([], [])
+            self._show_trials([], [], "")  # of no graph it can be said that nothing was tried in it
             return
         about.put(self._about(row))
         tried = [_Tried(trial, arm) for trial in row.trials for arm in trial.arms[1:]]
         names = [f"{one.trial.when} {one.arm.swaps}" for one in tried]
-        self.query_one("#trials", Grid).put([cells(TRIALS, one) for one in tried], names)
+        self._show_trials([cells(TRIALS, one) for one in tried], names, _UNTRIED)
+
+    def _show_trials(self, rows: list[dict[str, Span]], names: list[str], nothing: str) -> None:
+        grid = self.query_one("#trials", Grid)
+        grid.nothing = nothing
+        grid.put(rows, names)
 
     def _about(self, row: GraphRow) -> Line:
         """What is known of the search for the graph: at work, found, nothing."""
@@ -273,34 +279,42 @@ class TrialsScreen(BaseScreen):
         self._describe()
         self.reload()
 
+    def _graph(self) -> GraphRow | None:
+        """The graph under the cursor; says so where none is."""
+        if self.current is None:
+            self.program.warn(_NONE)
+        return self.current
+
     def action_improve(self) -> None:
-        if self.current is not None:
-            self.program.ask.improve(self.current)
+        if (row := self._graph()) is not None:
+            self.program.ask.improve(row)
 
     def action_prove(self) -> None:
-        if self.current is not None:
-            self.program.ask.prove(self.current)
+        if (row := self._graph()) is not None:
+            self.program.ask.prove(row)
 
     def action_pin(self) -> None:
-        row = self.current
-        search = None if row is None else self._searches.get(row.id)
-        if row is not None and isinstance(search, Search):
+        if (row := self._graph()) is None:
+            return
+        search = self._searches.get(row.id)
+        if isinstance(search, Search):
             self.program.ask.pin_found(row, search)
         else:
             self.program.warn("Nothing was searched for this graph yet; i does.")
 
     def action_cancel(self) -> None:
-        row = self.current
-        job = None if row is None else self._job(row)
+        if (row := self._graph()) is None:
+            return
+        job = self._job(row)
         if job is None:
             self.program.warn("No search or proof of this graph is at work.")
         else:
             self.program.jobs.cancel(job.id)
 
+    @on(LineView.Chosen, "#graphs")
     async def action_text(self) -> None:
         """Where the text is, in a line that can be copied; `graphs ID --text` prints it."""
-        row = self.current
-        if row is None:
+        if (row := self._graph()) is None:
             return
         try:
             text = await to_thread(text_of, self.program.layout, row.id)
@@ -312,6 +326,5 @@ class TrialsScreen(BaseScreen):
         )
 
     def action_copy(self) -> None:
-        row = self.current
-        if row is not None:
+        if (row := self._graph()) is not None:
             self.program.copy(row.id, "the graph's id, for graphs, improve and prove")

@@ -23,7 +23,7 @@ class Grid(LineView):
     def __init__(self, columns: Sequence[Column], nothing: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._columns = columns
-        self._nothing = nothing
+        self.nothing = nothing
         self._rows: Sequence[Cells] = ()
         self._names: Sequence[object] = ()
         self._slots: tuple[Slot, ...] = ()
@@ -101,5 +101,5 @@ class Grid(LineView):
         return tuple(line)
 
     def empty(self, width: int) -> list[Line]:
-        parts = wrap(self._nothing, max(20, width - 4))
+        parts = wrap(self.nothing, max(20, width - 4))
         return [(), *((("  " + part, "dim"),) for part in parts)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from textual import events
 
 from rocm_tui.tui.widgets.line_view import LineView
@@ -39,8 +39,22 @@ class OneLine(LineView, can_focus=False):
         taken = sum(cell_len(text) for text, _ in (*self.left, *self.right))
         gap = width - taken
         if gap < 1 or not self.right:
-            return [(*self.left, (" " * width, "head"))]
+            return [(*_cut(self.left, width), (" " * width, "head"))]
         return [(*self.left, (" " * gap, "head"), *self.right)]
+
+
+def _cut(line: Line, width: int) -> Line:
+    """What fits, with a sign where that is not all."""
+    if sum(cell_len(text) for text, _ in line) <= width:
+        return line
+    kept: list[Span] = []
+    room = width - 1
+    for text, style in line:
+        if cell_len(text) > room:
+            return (*kept, (set_cell_size(text, max(0, room)) + "…", style))
+        kept.append((text, style))
+        room -= cell_len(text)
+    return tuple(kept)
 
 
 class TitleBar(OneLine):

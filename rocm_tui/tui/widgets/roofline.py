@@ -12,7 +12,7 @@ from rocm_tui.render.lines import filled
 from rocm_tui.render.plot import Axis, Curve, Mark
 from rocm_tui.render.table import Line, Span
 from rocm_tui.report.roofline import Point, Roofline
-from rocm_tui.session.numbers import throughput
+from rocm_tui.session.numbers import flops, throughput
 from rocm_tui.session.peaks import MathKind, NoPeak, Peak, attainable
 from rocm_tui.tui.widgets.line_view import LineView
 
@@ -115,7 +115,13 @@ def _plot(roofline: Roofline, point: Point | None, width: int, height: int) -> l
         if roofline.left_out
         else ""
     )
-    return plot.draw(x, y, curves, marks, f"TFLOP/s against FLOP/byte{left}")
+    return plot.draw(x, y, curves, marks, f"FLOP/s against FLOP/byte{left}", _rate)
+
+
+def _rate(tflops: float) -> str:
+    """`500 M`, `20 G`, as in the table below."""
+    number, unit = flops(tflops).split(" ")
+    return f"{float(number):g} {unit}"
 
 
 def _cache_curves(peak: Peak, points: Sequence[Point], kinds: Sequence[MathKind]) -> list[Curve]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from rich.cells import cell_len
 
 from rocm_tui.config.places import config_given
-from rocm_tui.render import facets, groups
+from rocm_tui.render import facets, groups, narrow
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, natural
@@ -92,6 +92,12 @@ class TuningLines:
         sample = rows[:_SAMPLE]
         widths = zip(*self._widths.of(sample), strict=True) if sample else repeat((0,))
         self._wants = dict(zip(_MEASURED, map(max, widths), strict=False))
+        if len(rows) > _SAMPLE:  # the others may hold wider ones
+            words = {narrow.op(op) for op in {row.tuning.op for row in rows}}
+            self._wants["op"] = max(map(cell_len, words))
+            for column in tuning_cells.COLUMNS:
+                if self._wants.get(column.key):
+                    self._wants[column.key] = max(column.least, self._wants[column.key])
         # Columns of one width say it themselves: 0 is no content that asks for less.
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
         differing, names = facets.shown(rows, self._differing.of, self._sources.of)

@@ -122,9 +122,14 @@ def test_plain_text_shows_what_it_disarmed() -> None:
 @given(st.text(max_size=60), st.integers(min_value=0, max_value=40))
 def test_shorten_keeps_both_ends(text: str, width: int) -> None:
     short = fmt.shorten(text, width)
-    assert len(short) <= max(width, 0)
-    if len(text) > width > 2:
+    assert cell_len(short) <= max(width, 0)
+    if cell_len(text) > width > 4:
         assert short[0] == text[0] and "…" in short
+
+
+def test_wide_letters_are_cut_with_a_sign() -> None:
+    assert fmt.shorten("宽字符日志.log", 14) == "宽字符日志.log"
+    assert fmt.shorten("宽字符日志文件名.log", 14) == "宽字符…名.log"
 
 
 @given(

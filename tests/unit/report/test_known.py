@@ -45,8 +45,8 @@ def test_what_was_taken_once_is_counted_and_never_added_up() -> None:
     assert "3 problems are not measured and not counted: times that were taken once (~)" in told
     assert "M all suspects" in told and "saves 0" not in told and "paid" not in told
     told = once(*three, tuning(4, NO_ATEN), measured=[as_tuned(three[0])])
-    assert "Tuning saves 500.0 µs a run against ATen (1 of 4 problems: 2 not measured, " in told
-    assert "1 without a time of ATen)" in told and "that one is paid for after 4,000 runs" in told
+    assert "Tuning saves 500.0 µs a pass against ATen (1 of 4 problems: 2 not measured, " in told
+    assert "1 without a time of ATen)" in told and "that one is paid for after 4,000 passes" in told
     found = report_json(report(part(*three, measured=[as_tuned(three[0])])))["saved"]
     assert [gain["measured"] for gain in found["tunings"]] == [True, False, False]
     assert (found["saved_ms"], found["problems_unmeasured"]) == (0.5, 2)
@@ -56,10 +56,17 @@ def test_what_was_taken_once_is_counted_and_never_added_up() -> None:
     assert [line["saved"][1] for line in cells] == ["good", "dim", "dim"]
 
 
+def test_a_time_that_is_not_to_be_believed_has_the_mark_that_it_has_in_watch() -> None:
+    told = report(part(tuning(1, {"bmm": 80.0, "triton_a": 1.0}), tuning(2, WON)))
+    assert [gain.row.suspect is None for gain in told.savings.gains] == [False, True]
+    first, second = pages(told, ())["saved"].cells
+    assert (first["saved"][0], second["saved"][0]) == ("?79.00 ms", "~500.0 µs")
+
+
 def test_all_that_is_known_is_said_in_one_sentence() -> None:
     told = said(tuning(1, WON), tuning(2, {"bmm": 1.0, "triton_a": 1.3}))
     assert told == (
-        "Tuning saves 500.0 µs a run against ATen and took 4.0 s: paid for after 8,000 runs."
+        "Tuning saves 500.0 µs a pass against ATen and took 4.0 s: paid for after 8,000 passes."
     )
 
 
@@ -84,8 +91,8 @@ def test_kernels_of_triton_are_not_said_to_lack_a_time_of_aten() -> None:
 def test_what_the_sum_leaves_out_is_said() -> None:
     tunings = [tuning(n, WON if n < 4 else NO_ATEN) for n in range(1, 10)]
     told = said(*tunings)
-    assert "saves 1.500 ms a run against ATen (3 of 9 problems: 6 without a time of ATen)" in told
-    assert "took 18 s; those 3 are paid for after 4,000 runs" in told
+    assert "saves 1.500 ms a pass against ATen (3 of 9 problems: 6 without a time of ATen)" in told
+    assert "took 18 s; those 3 are paid for after 4,000 passes" in told
     page = pages(report(part(*tunings, measured=map(as_tuned, tunings))), ())["saved"]
     assert " ".join(line for line, _ in page.sentences) == told
 
@@ -93,9 +100,9 @@ def test_what_the_sum_leaves_out_is_said() -> None:
 def test_seconds_that_are_not_told_make_it_at_least_so_many_runs() -> None:
     told = said(tuning(1, WON), tuning(2, WON, seconds=None))
     assert "took at least 2.0 s (1 of 2 tunings does not tell)" in told
-    assert "paid for after at least 2,000 runs" in told
+    assert "paid for after at least 2,000 passes" in told
     told = said(tuning(1, WON, seconds=None))
-    assert "took nobody knows how long; after how many runs it is paid for is not known" in told
+    assert "took nobody knows how long; after how many passes it is paid for is not known" in told
     job = part(tuning(1, WON), tuning(1, WON, seconds=None, when=2.0))
     (gain,) = report(job).savings.gains
     assert (gain.seconds, gain.untold) == (2.0, 1) and "≥2.0 s" in text(report(job))
@@ -108,7 +115,7 @@ def test_a_loss_is_not_nothing() -> None:
     slow = next(choice for choice in one.choices if choice.name == "bmm")
     other = replace(tuning(2, {"bmm": 1.0, "triton_a": 1.5}), selected_by="pin")
     pinned = replace(other, selected=next(c.hash for c in other.choices if c.name == "triton_a"))
-    assert "Tuning loses 500.0 µs a run against ATen and" in said(pinned)
+    assert "Tuning loses 500.0 µs a pass against ATen and" in said(pinned)
     assert "saves nothing" in said(replace(one, selected=slow.hash, selected_by="pin"))
 
 
@@ -131,7 +138,7 @@ def test_several_machines_are_counted_and_pay_nothing_together() -> None:
     b = tuning(2, WON, session="b", source="/c/b.jsonl", when=3 * YEAR)
     boxes = [session("a", host="x", device="MI300X"), session("b", host="y", device="MI210")]
     told = said(a, b, sessions=boxes)
-    each = "saves 500.0 µs a run against ATen and took 2.0 s: paid for after 4,000 runs."
+    each = "saves 500.0 µs a pass against ATen and took 2.0 s: paid for after 4,000 passes."
     assert told.count("Tuning ") == 2 and "adds up" not in told
     assert f"MI300X of x: Tuning {each}" in told and f"MI210 of y: Tuning {each}" in told
     assert re.search(r"Tuned between 1970-0[67]-.. and 197[23]-", told)

@@ -120,7 +120,7 @@ def test_what_tuning_bought_against_aten_and_what_it_cost() -> None:
     assert (bought.seconds, bought.ranks, bought.unknown) == (6.0, 1, 1)
     assert [gain.measured for gain in bought.gains] == [True, False, True, False]
     assert bought.runs_to_pay == pytest.approx(4000)  # of those of which it is known
-    assert "; those 2 are paid for after 4,000 runs" in text(report(job))
+    assert "; those 2 are paid for after 4,000 passes" in text(report(job))
 
 
 def test_the_choice_in_use_and_what_it_saves_belong_together() -> None:

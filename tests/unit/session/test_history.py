@@ -10,6 +10,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
+from backend.pins.store import PinStore
 from rocm_tui.actions.history import problem_history
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli.entry import main
@@ -141,3 +142,11 @@ def test_the_history_of_a_kernel_has_no_other_kernel_of_triton() -> None:
         assert not same_problem(scale, kernel(other)) and not same_problem(kernel(other), scale)
     assert not same_problem(kernel("add"), kernel("scale"))
     assert problem_of(kernel("add")) != problem_of(kernel("scale"))
+
+
+def test_an_unpin_is_none_of_the_pins(tmp_path: Path) -> None:
+    write_week(tmp_path)
+    PinStore(Layout(tmp_path)).unpin(KEY, SYSTEM, who="bob")
+    *_, pin, unpin = told(tmp_path).events
+    assert (pin.what, pin.note) == ("pin", "pin by ann: measured faster")
+    assert (unpin.what, unpin.note) == ("unpin", "unpin by bob")

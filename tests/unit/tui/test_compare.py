@@ -147,4 +147,4 @@ class TestInATerminal:
             terminal.press("Escape")
             terminal.wait_for("✓2")
             terminal.press("C", "5")
-            assert "◆" in terminal.wait_for("TFLOP/s against FLOP/byte")
+            assert "◆" in terminal.wait_for("FLOP/s against FLOP/byte")

@@ -31,7 +31,9 @@ from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import KeyBar, TitleBar
 from tests.support.screen_lab import (
+    SYSTEM,
     asked,
+    inputs,
     panes_of,
     running,
     screen_text,
@@ -394,3 +396,17 @@ async def test_time_passes_while_a_screen_is_being_made(tmp_path: Path) -> None:
         app._tick()
         await until(pilot, lambda: "Nothing is pinned" in screen_text(app.screen))
         app._tick()
+
+
+async def test_a_pin_that_is_made_again_takes_the_place_of_nothing(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    key = TuningKey("mm", inputs(8), "highest")
+    PinStore(Layout(tmp_path)).pin(SYSTEM, key, "triton_mm-aa", label="triton_mm_1")
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        await until(pilot, lambda: panes.table.current and panes.table.current.pin)
+        await pilot.press("p")
+        await asked(app, pilot)
+        told = str(app.screen.query_one("#lines").render())
+        assert "It is pinned already: a new note takes the place of the old one." in told
+        assert "Its rivals are out of reach already in cache/" in told and "0 rivals" not in told

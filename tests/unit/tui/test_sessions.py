@@ -154,3 +154,14 @@ async def test_what_comes_from_the_cache_is_no_news(cache: Path) -> None:
         tune(again, 2, 2048, "timing")
         await until(pilot, lambda: panes.table.unseen == 1)
         await until(pilot, lambda: "1 new ↑" in screen_text(app.screen))
+
+
+async def test_a_worker_of_ours_is_called_one(tmp_path: Path) -> None:
+    argv = ("/env/bin/python", "/opt/rocm_tui/hook_path/rocm_tui_worker.py", "/opt/backend")
+    log = EventWriter(Layout(tmp_path), session(7, argv=argv))
+    tune(log, 1, 8, "timing")
+    log.close()
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await pilot.press("L")
+        await until(pilot, lambda: "a worker of rocm-tui" in screen_text(app.screen))

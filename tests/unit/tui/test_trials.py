@@ -125,3 +125,10 @@ def test_the_orders_are_of_the_graphs_device(layout: Layout) -> None:
     assert (improve.kind, prove.kind) == ("improve", "prove")
     assert improve.lane == prove.lane == "cpu"
     assert improve.title.startswith(GRAPH)
+
+
+async def test_enter_copies_the_path_of_the_text(layout: Layout) -> None:
+    async with running(layout.root, size=(200, 60)) as (app, pilot):
+        await trials_of(app, pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: any("the path of its" in n.message for n in app._notifications))

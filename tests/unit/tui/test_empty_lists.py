@@ -1,0 +1,68 @@
+"""A key of a list that is empty says why it does nothing; no sentence is about a thing that is not
+there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.binding import Binding
+
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.one_line import OneLine
+from tests.support.screen_lab import all_text, running, until
+
+SCREENS = {"P": "Pins", "C": "Report", "T": "Trials", "L": "Sessions", "J": "Jobs", "F": "Fleets"}
+NOTHING_TO_SAY = {"report.saved", "trials.text"}
+"""The page that the key opens is open; enter is about a line, and there is none."""
+
+
+@pytest.mark.parametrize("opens", SCREENS)
+async def test_a_key_on_nothing_says_so(opens: str, tmp_path: Path) -> None:
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        watch = app.screen
+        await pilot.press(opens)
+        await until(pilot, lambda: f"rocm-tui  {SCREENS[opens]}" in all_text(app))
+        screen = app.screen
+        assert isinstance(screen, BaseScreen) and screen is not watch
+        keys = [one for one in type(screen).BINDINGS if isinstance(one, Binding)]
+        acts = {one.id or "": one.key.partition(",")[0] for one in keys}
+        silent = []
+        for id_, key in acts.items():
+            if id_ in NOTHING_TO_SAY or key == "escape":
+                continue
+            app.clear_notifications()
+            before = all_text(app), app.focused, len(app.screen_stack)
+
+            def answered(before: object = before) -> bool:
+                now = all_text(app), app.focused, len(app.screen_stack)
+                return bool(app._notifications) or now != before
+
+            await pilot.press(key)
+            try:
+                await until(pilot, answered, 20.0)
+            except AssertionError:
+                silent.append(id_)
+            while app.screen is not screen and app.screen is not watch:
+                await pilot.press("escape")
+            if app.screen is watch:  # one screen took the place of the other
+                await pilot.press(opens)
+                await until(pilot, lambda: f"rocm-tui  {SCREENS[opens]}" in all_text(app))
+                screen = app.screen
+        assert not silent
+
+
+async def test_of_no_graph_it_is_not_said_that_nothing_was_tried_in_it(tmp_path: Path) -> None:
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        await pilot.press("T")
+        await until(pilot, lambda: "No compiled graph is known yet" in all_text(app))
+        assert "this graph" not in all_text(app)
+
+
+async def test_a_line_that_is_cut_ends_with_a_sign(tmp_path: Path) -> None:
+    async with running(tmp_path, size=(80, 24)) as (app, pilot):
+        await pilot.press("S")
+        await until(pilot, lambda: "rocm-tui  Sources" in all_text(app))
+        line = app.screen.query_one("#about", OneLine)
+        line.put((("$ rocm-tui measure 3fa91c2 ", "head"), ("x" * 100, "title")))
+        await until(pilot, lambda: line.render_line(0).text.endswith("x…"))
