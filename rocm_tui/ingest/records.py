@@ -171,7 +171,9 @@ Record = (
 STDIN = "-"
 """The source that is standard input."""
 
-SourceState = Literal["waiting", "reading", "following", "unreadable", "connecting", "lost"]
+SourceState = Literal[
+    "waiting", "reading", "following", "not read", "unreadable", "connecting", "lost"
+]
 """waiting: does not exist yet; unreadable: the last attempt failed, and why is a problem;
 connecting, lost: on another host, which is not reached."""
 

@@ -109,6 +109,11 @@ class Feed:
         self.inbox.put_records([])
 
     @property
+    def read(self) -> bool:
+        """Whether all that was there at the start is in the model."""
+        return self._whole
+
+    @property
     def read_only(self) -> bool:
         """Whether drifted pins and lost timings are left as they are."""
         return self._reconciler.read_only

@@ -175,6 +175,7 @@ class Tailer:
         format = format_named(content.format)
         if format is None or (self._wanted and format.name not in self._wanted):
             records = []
+            self.state = "following" if format is None or content.format == EMPTY else "not read"
         elif format.stream is not None:
             records = self._take_stream(fd, format, format.stream, now)
         elif format.document is None:
@@ -203,6 +204,7 @@ class Tailer:
 
     def _refused(self, why: str) -> list[Record]:
         """Nothing is read; why is said once."""
+        self.state = "not read"
         if self._now.reported:
             return []
         self._now.reported = True

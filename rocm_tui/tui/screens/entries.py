@@ -36,6 +36,7 @@ _RESTS = 1500
 _CALM = 3
 """... and what it took to read them again. So often what a check took nobody writes before the
 next."""
+_NOWHERE = "No entry is under the cursor."
 _SLICE = 0.02
 """Seconds that are looked for at a time; keys are heard between."""
 _NOTHING = "No table of another tuner is among the sources: `rocm-tui watch FILE...` reads them."
@@ -281,12 +282,16 @@ class EntriesScreen(BaseScreen):
 
     def action_copy(self) -> None:
         current = self._grid.current
-        if current is not None:
+        if current is None:
+            self.program.warn(_NOWHERE)
+        else:
             self.program.copy(current.path_line, "the place")
 
     def action_copy_command(self) -> None:
         current = self._grid.current
-        if current is not None:
+        if current is None:
+            self.program.warn(_NOWHERE)
+        else:
             values = values_in_words(current.table, current.entry)
             words = ("rocm-tui", "pin", current.path_line, values)
             self.program.copy(shlex.join(words), "the command, for the solution that you want")

@@ -38,6 +38,7 @@ _STATE: dict[str, str] = {
     "following": "accent",
     "reading": "strong",
     "waiting": "dim",
+    "not read": "dim",
     "unreadable": "bad",
     "connecting": "dim",
     "lost": "bad",
@@ -45,7 +46,12 @@ _STATE: dict[str, str] = {
 
 
 def _lag(status: SourceStatus) -> int:
-    return max(0, status.size - status.read)
+    return 0 if status.state == "not read" else max(0, status.size - status.read)
+
+
+def _lag_text(status: SourceStatus) -> str:
+    """What is not read at all lags behind nothing."""
+    return "" if status.state == "not read" else fmt.size(_lag(status)) if _lag(status) else "none"
 
 
 def _where(trouble: Trouble) -> str:
@@ -58,7 +64,8 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
     Field(
         "state", "STATE", 10, 10, text=lambda source: source.state,
         style=lambda source: _STATE.get(source.state, ""),
-        about="reading, following its end, waiting for it to appear, unreadable; connecting, lost",
+        about="reading, following its end, waiting for it to appear, not read (its format), "
+        "unreadable; connecting, lost",
     ),
     Field(
         "format", "FORMAT", 9, 14, text=lambda source: source.format or "unknown",
@@ -71,7 +78,7 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
     ),
     Field(
         "lag", "LAG", 8, 8, right=True,
-        text=lambda source: fmt.size(_lag(source)) if _lag(source) else "none",
+        text=_lag_text,
         style=lambda source: "warn" if _lag(source) else "dim",
         about="bytes that have not been read yet",
     ),

@@ -64,7 +64,7 @@ class WatchScreen(TuningActions):
         self._standing = False
 
     def compose_body(self) -> ComposeResult:
-        yield Welcome(self.program.paths)
+        yield Welcome(self.program.paths, alone=self.program.launched is None)
 
     def on_mount(self) -> None:
         self.show_title("Watch", [])
@@ -155,7 +155,8 @@ class WatchScreen(TuningActions):
     def _welcome(self) -> None:
         for welcome in self.query(Welcome):
             told = self.program.doing_lines(welcome.size.width, tail=not self.docked)
-            welcome.put(self.program.feed.watcher.sources(), told)
+            feed = self.program.feed
+            welcome.put(feed.watcher.sources(), told, read=feed.read)
 
     def commands(self) -> Iterator[SystemCommand]:
         panes = self.panes

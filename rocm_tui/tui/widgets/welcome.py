@@ -24,15 +24,19 @@ _COMMANDS = (
 class Welcome(LineView):
     """Sentences, no list."""
 
-    def __init__(self, paths: list[str]) -> None:
+    def __init__(self, paths: list[str], *, alone: bool) -> None:
+        """`alone` where no program is started here: then what to start is said."""
         super().__init__(id="welcome")
         self._paths = paths
+        self._alone = alone
+        self._read = False
         self._sources: Sequence[SourceStatus] = ()
         self._told: Sequence[Line] = ()
 
-    def put(self, sources: Sequence[SourceStatus], told: Sequence[Line]) -> None:
-        """How each source is; and what is happening, where anything is."""
-        self._sources, self._told = sources, told
+    def put(self, sources: Sequence[SourceStatus], told: Sequence[Line], *, read: bool) -> None:
+        """How each source is; what is happening, where anything is; whether all that was there at
+        the start is read."""
+        self._sources, self._told, self._read = sources, told, read
         self.sync()
 
     def count(self) -> int:
@@ -42,12 +46,17 @@ class Welcome(LineView):
         more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
         return [
             (),
-            (("  No tuning yet.", "strong"),),
+            (
+                (
+                    f"  No tuning yet{'' if self._read else ': what is there is being read'}.",
+                    "strong",
+                ),
+            ),
             (),
             (("  A row appears here for each operation that torch.compile tunes with", ""),),
             (("  max_autotune: its choices, their times, and which one wins.", ""),),
             (),
-            *(self._told or self._commands()),
+            *(self._told or (self._commands() if self._alone else [])),
             (),
             ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
             *self._trouble(width),

@@ -10,10 +10,19 @@ from textual.binding import Binding
 
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.one_line import OneLine
+from rocm_tui.tui.widgets.welcome import Welcome
 from tests.support.screen_lab import all_text, running, until
 
-SCREENS = {"P": "Pins", "C": "Report", "T": "Trials", "L": "Sessions", "J": "Jobs", "F": "Fleets"}
-NOTHING_TO_SAY = {"report.saved", "trials.text"}
+SCREENS = {
+    "P": "Pins",
+    "C": "Report",
+    "T": "Trials",
+    "L": "Sessions",
+    "J": "Jobs",
+    "F": "Fleets",
+    "E": "Entries",
+}
+NOTHING_TO_SAY = {"report.saved", "trials.text", "entries.whole"}
 """The page that the key opens is open; enter is about a line, and there is none."""
 
 
@@ -66,3 +75,24 @@ async def test_a_line_that_is_cut_ends_with_a_sign(tmp_path: Path) -> None:
         line = app.screen.query_one("#about", OneLine)
         line.put((("$ rocm-tui measure 3fa91c2 ", "head"), ("x" * 100, "title")))
         await until(pilot, lambda: line.render_line(0).text.endswith("x…"))
+
+
+async def test_until_all_is_read_it_is_said_to_be_read(tmp_path: Path) -> None:
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        await until(pilot, lambda: "No tuning yet." in all_text(app))
+        welcome = app.screen.query_one(Welcome)
+        welcome.put((), (), read=False)
+        await until(pilot, lambda: "No tuning yet: what is there is being read." in all_text(app))
+        assert "rocm-tui demo" in all_text(app)
+
+
+async def test_a_file_that_is_not_read_is_not_followed(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "core").write_bytes(bytes(range(256)) * 40)
+    (logs / "core.log").write_bytes(bytes(range(256)) * 40)
+    async with running(tmp_path / "cache", logs, size=(140, 45)) as (app, pilot):
+        await pilot.press("S")
+        await until(pilot, lambda: "not read" in all_text(app))
+        lines = [line for line in all_text(app).splitlines() if "core.log" in line]
+        assert lines and all("not read" in one and one.count("KiB") == 1 for one in lines)
