@@ -15,7 +15,6 @@ from rocm_tui.ingest.follow.shared import read_all, read_each
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.formats import table_entries
 from rocm_tui.ingest.records import Record, Seen, is_entry
-from tests.support.places import CORPUS
 
 
 @pytest.fixture(autouse=True)
@@ -25,21 +24,38 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "LEAST", 1 << 10)
 
 
-def followers() -> list[Tailer]:
-    """Of real logs, of one that is damaged, and of one that is not there."""
-    return [Tailer(str(path)) for path in (*sorted(CORPUS.iterdir()), CORPUS / "no such")]
+LINES = "AUTOTUNE mm({0}x8, 8x{0})\n  mm 0.0123 ms 100.0% \n  triton_mm_{0} 0.0246 ms 50.0% ACC=1\n"
 
 
-def test_all_is_told_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A folder of logs, one of which is damaged."""
+    for at in range(12):
+        sizes = range(at * 100, at * 100 + 20 + 10 * at)
+        (tmp_path / f"{at:02}.log").write_text("".join(map(LINES.format, sizes)))
+    with (tmp_path / "05.log").open("r+b") as damaged:
+        damaged.seek(400)
+        damaged.write(b"\xff\x00\n\x1b[2J" * 40)
+    return tmp_path
+
+
+def followers(logs: Path) -> list[Tailer]:
+    """Of each log, and of one that is not there."""
+    return [Tailer(str(path)) for path in (*sorted(logs.iterdir()), logs / "no such")]
+
+
+def test_all_is_told_in_its_order(monkeypatch: pytest.MonkeyPatch, logs: Path) -> None:
     begun: list[int] = []
     begin = Aside.begin
     monkeypatch.setattr(Aside, "begin", lambda make: begun.append(1) or begin(make))
-    known = read_each(followers())
-    assert read_all(followers()) == known and begun
+    known = read_each(followers(logs))
+    assert read_all(followers(logs)) == known and begun
     assert len([record for record in known if isinstance(record, Seen)]) > 100
 
 
-def test_the_other_process_reads_less_than_half(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_other_process_reads_less_than_half(
+    monkeypatch: pytest.MonkeyPatch, logs: Path
+) -> None:
     here: list[str] = []
     poll = Tailer.poll
 
@@ -48,15 +64,15 @@ def test_the_other_process_reads_less_than_half(monkeypatch: pytest.MonkeyPatch)
         return poll(tailer, now)
 
     monkeypatch.setattr(Tailer, "poll", noted)
-    read_all(followers())
-    read, every = (sum(map(os.path.getsize, paths)) for paths in (here, CORPUS.iterdir()))
+    read_all(followers(logs))
+    read, every = (sum(map(os.path.getsize, paths)) for paths in (here, logs.iterdir()))
     assert 0.55 * every <= read < every
 
 
-def test_what_it_does_not_tell_is_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_does_not_tell_is_read_here(monkeypatch: pytest.MonkeyPatch, logs: Path) -> None:
     me, packed = os.getpid(), shared.packed
     monkeypatch.setattr(shared, "packed", lambda _: os._exit(3) if os.getpid() != me else packed)
-    assert read_all(followers()) == read_each(followers())
+    assert read_all(followers(logs)) == read_each(followers(logs))
 
 
 def test_one_file_is_shared_with_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

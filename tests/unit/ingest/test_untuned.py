@@ -12,6 +12,7 @@ from backend.model.problem import Problem
 from backend.tables import hipblaslt, tunableop
 from backend.tables.gemm import FP8, NOT_ITS_FORM, NotAProblem, problem_of
 from backend.tables.model import MAX_LINE, NotARow
+from backend.tables.tunableop import UNSCALED
 from rocm_tui.ingest.untuned import Asks, in_words, is_table, read_log, read_table
 
 BF16, F16 = "torch.bfloat16", "torch.float16"
@@ -61,7 +62,7 @@ def test_a_batch() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16_TN,tn_1_1_1_ld_1_1_1", FP8),
+        ("ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16_TN,tn_1_1_1_ld_1_1_1", UNSCALED),
         ("GemmTunableOp_c10::complex<float>_NN,nn_8_8_8_ld_8_8_8", "the type c10::complex<float>"),
         ("NewTunableOp_float_NN,nn_8_8_8_ld_8_8_8", "the op NewTunableOp"),
         ("GemmTunableOp_float_NN,tn_8_8_8_ld_8_8_8", NOT_ITS_FORM),
