@@ -10,6 +10,7 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.events import ChoiceSelected, TuningStarted
+from backend.model.inductor_kernel import is_inductors
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from tests.support.hooked import by_tuning, launch_program, sessions
@@ -118,8 +119,9 @@ def run(
 
 
 def last_session(cache: Path) -> list[tuple[TuningStarted, list[object]]]:
-    """The tunings of the last process that tuned."""
-    return by_tuning(sessions(cache)[-1])
+    """The tunings of the last process that tuned, without those of Inductor's own kernels."""
+    tunings = by_tuning(sessions(cache)[-1])
+    return [(start, events) for start, events in tunings if not is_inductors(start.op)]
 
 
 def pin_ours(cache: Path, prefix: str = "rocm_") -> dict[str, str]:
