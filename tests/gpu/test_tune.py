@@ -5,6 +5,7 @@ Skipped where torch sees no GPU. It has passed on an NVIDIA H200 with torch 2.11
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
@@ -84,7 +85,9 @@ def test_the_model_s_own_mode_is_found_and_it_benchmarks_nothing(tmp_path: Path)
     tuned = tune(runs, known, TuneOptions())
     assert runs.modes == [0, 1], "mode 0 has other Triton choices, so nothing was tuned in it"
     after = times(cache)
-    assert set(after) ^ set(before) == set() and after != before
+    assert {name: after[name] for name in before} != before
+    # Stock PyTorch leaves out what it could not compile, where `tune` says that it failed.
+    assert {after[name] for name in after.keys() - before.keys()} <= {math.inf}
     assert tuned.key == key
     told = [progress for progress in runs.heard if progress.total]
     assert told[-1].timed == told[-1].total == len(tuned.choices)
