@@ -27,6 +27,7 @@ from rocm_tui.session.model import Row
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.watch import WatchScreen
 from tests.support import browser_lab, drawing
+from tests.support.places import ROOT
 
 TUI = (sys.executable, "-m", "rocm_tui")
 _PATIENCE = 120.0
@@ -67,6 +68,8 @@ PINNED = (
 """Taken after one pin was made."""
 AS_PNG = ("watch", "pin", "compare", "roofline", "trials")
 """For README and docs."""
+SAMPLES = ("entries", "tables", "fleets")
+"""Scenes of the tests that docs show as PNG: their devices and tables are not at hand."""
 
 
 def command(cache: Path, *words: str) -> str:
@@ -153,6 +156,12 @@ async def take(cache: Path, folder: Path) -> None:
         await shoot(cache, folder, shot)
 
 
+def take_samples(folder: Path) -> None:
+    for name in SAMPLES:
+        kept = ROOT / "tests" / "support" / "screens" / f"{name}-140x45.svg"
+        drawing.png(kept.read_text(), (folder / name).with_suffix(".png"), 1.0)
+
+
 def take_browser(cache: Path, folder: Path) -> None:
     """`rocm-tui serve` in Chromium, where that is installed."""
     if browser_lab.CHROMIUM is None:
@@ -168,6 +177,7 @@ def take_browser(cache: Path, folder: Path) -> None:
 def main(arguments: list[str]) -> None:
     folder = Path(arguments[0]).absolute()
     folder.mkdir(exist_ok=True)
+    take_samples(folder)
     os.environ["PYTHONWARNINGS"] = "ignore"  # they name paths of this machine
     if len(arguments) > 1:
         asyncio.run(take(Path(arguments[1]), folder))
