@@ -89,8 +89,8 @@ def misfit(job: TuneJob, result: TuneResult) -> str:
     asked = job.op, job.inputs or result.inputs, (job.inputs and job.precision) or result.precision
     if told != asked:
         return "it told times of another problem"
-    if min(result.times.values(), default=0.0) < 0:
-        return "it told times below zero"
+    if not all(ms >= 0 for ms in result.times.values()):  # nor is NaN
+        return "it told times that are none: below zero, or no number"
     return ""
 
 

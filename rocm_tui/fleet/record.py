@@ -121,7 +121,7 @@ def ask_to_cancel(layout: Layout, run: str, unit: str | None) -> None:
 def driver_lives(layout: Layout, run: str) -> bool:
     """Whether a driver holds the run now, on any host that shares the file system's locks."""
     try:
-        lock = _taken(lock_path(layout, run), make=False)
+        lock = _taken(lock_path(layout, run), asks=True)
     except OSError:
         return False
     if lock is not None:
@@ -129,13 +129,15 @@ def driver_lives(layout: Layout, run: str) -> bool:
     return lock is None
 
 
-def _taken(path: Path, *, make: bool = True) -> int | None:
-    """The descriptor that holds the lock; None where another process does. Raises OSError."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+def _taken(path: Path, *, asks: bool = False) -> int | None:
+    """The descriptor that holds the lock; None where a driver does. Who only `asks` takes it with
+    others who ask, and may be another user, who cannot write there. Raises OSError."""
+    how = os.O_RDONLY | os.O_NONBLOCK if asks else os.O_RDWR | os.O_CREAT
+    kind = fcntl.LOCK_SH if asks else fcntl.LOCK_EX
     while True:
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = os.open(path, how | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             if _is_at(descriptor, path):
                 return descriptor
         except BlockingIOError:

@@ -57,6 +57,8 @@ def worked(root: Path, start: Start) -> Run:
         ({"inputs": "[2]"}, "another problem"),
         ({"precision": "high"}, "another problem"),
         ({"times": {"h": -1.0}}, "below zero"),
+        ({"times": {"h": "nan", "g": 1.0}}, "no number"),
+        ({"times": {"h": "nan", "g": -1.0}}, "below zero"),
     ],
 )
 def test_what_is_no_result_of_the_problem_is_a_failure(

@@ -3,6 +3,7 @@ is merged, what another driver finds."""
 
 from __future__ import annotations
 
+import fcntl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,6 +20,7 @@ from rocm_tui.actions.fleet import Run, Wanted
 from rocm_tui.fleet import lines
 from rocm_tui.fleet.messages import Facts, Unit
 from rocm_tui.fleet.pipe import Pipes
+from rocm_tui.fleet.places import lock_path
 from rocm_tui.fleet.protocol import NotAFleet
 from rocm_tui.fleet.record import (
     NoRun,
@@ -330,6 +332,20 @@ def test_a_lock_goes_with_its_driver_and_is_never_two_drivers(tmp_path: Path) ->
         list(drivers.map(drive, range(4)))
     assert max(most) == 1 and not driver_lives(layout, "run")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_two_who_ask_for_a_driver_are_none(tmp_path: Path) -> None:
+    """The screen asks each second: beside it a command said that a run was at work."""
+    layout = Layout(tmp_path)
+    left = lock_path(layout, "run")  # by a driver that was killed
+    left.parent.mkdir(parents=True)
+    left.touch()
+    with left.open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not driver_lives(layout, "run")
+    record = Record(layout, "run")
+    assert driver_lives(layout, "run")
+    record.close()
 
 
 def test_what_waits_for_its_device_does_not_run(tmp_path: Path) -> None:
