@@ -174,8 +174,9 @@ STDIN = "-"
 SourceState = Literal[
     "waiting", "reading", "following", "not read", "unreadable", "connecting", "lost"
 ]
-"""waiting: does not exist yet; unreadable: the last attempt failed, and why is a problem;
-connecting, lost: on another host, which is not reached."""
+"""waiting: does not exist yet; not read: it is there, and its format is none that is read;
+unreadable: the last attempt failed, and why is a problem; connecting, lost: on another host, which
+is not reached."""
 
 
 @dataclass(frozen=True, slots=True)

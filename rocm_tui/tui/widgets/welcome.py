@@ -76,9 +76,15 @@ class Welcome(LineView):
 
     def _trouble(self, width: int) -> list[Line]:
         """What keeps sources from being read: a wrong path should not look like a quiet one."""
-        words = {"waiting": "is not there yet", "unreadable": "cannot be read (S says why)"}
+        words = {
+            "waiting": "is not there yet",
+            "not read": "is not read (S says why)",
+            "unreadable": "cannot be read (S says why)",
+        }
         told: list[Line] = []
         for source in self._sources:
+            if source.state == "not read" and not source.problems:
+                continue  # one of a folder, of a format that is not looked for there
             if source.watched_by == "ssh" and source.words:
                 from rocm_tui.ssh.address import host_of  # few watch another host
 

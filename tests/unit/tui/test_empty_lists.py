@@ -86,6 +86,13 @@ async def test_until_all_is_read_it_is_said_to_be_read(tmp_path: Path) -> None:
         assert "rocm-tui demo" in all_text(app)
 
 
+async def test_a_file_of_which_nothing_can_be_read_is_no_quiet_one(tmp_path: Path) -> None:
+    core = tmp_path / "train.log"
+    core.write_bytes(bytes(range(256)) * 40)
+    async with running(tmp_path / "cache", core, size=(140, 45)) as (app, pilot):
+        await until(pilot, lambda: "train.log is not read (S says why)" in all_text(app))
+
+
 async def test_a_file_that_is_not_read_is_not_followed(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
