@@ -8,6 +8,7 @@ row that tells of no time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from rocm_tui.session.difference import difference
 from rocm_tui.session.merge import is_reuse, is_selection
@@ -27,7 +28,8 @@ class News:
         new = [row for row in came if row.key not in known]
         self._keys -= known - there
         if before and new:
-            names = {name for row in before for name in names_of(row)}
+            ids = {alias for row in new for alias in row.ids}
+            names = {name for row in before if _has(row, ids) for name in names_of(row)}
             self._keys |= {row.key for row in new if names.isdisjoint(names_of(row))}
 
     def clear(self) -> None:
@@ -44,6 +46,11 @@ class News:
 def names_of(row: Row) -> set[str]:
     """What a row is known by: its key changes while a source is written anew, its ids do not."""
     return {row.key} | {f"{alias} {row.occurrence}" for alias in row.ids}
+
+
+def _has(row: Row, ids: AbstractSet[str]) -> bool:
+    """Whether it is known by one of these; asked of all rows, each time that one comes."""
+    return row.id in ids or (bool(row.aliases) and not ids.isdisjoint(row.aliases))
 
 
 def _tells(row: Row) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -15,6 +16,7 @@ from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, natural
 from rocm_tui.render.shares import SHARES
 from rocm_tui.render.table import Line
+from rocm_tui.session.difference import difference
 from rocm_tui.session.facets import Differing, SourceNames, source_of
 from rocm_tui.session.grouping import Entry, Folded, Heading
 from rocm_tui.session.model import Row
@@ -26,7 +28,7 @@ if TYPE_CHECKING:  # types only: jobs are asked for later
 _Answer = TypeVar("_Answer")
 _SAMPLE = 200
 """Rows that decide how wide the columns are."""
-_MEASURED = ("op", "shape", "dtype", "winner", "pin", "tuner", "device", "layout", "rank")
+_MEASURED = ("shape", "dtype", "winner", "pin", "tuner", "device", "layout", "rank")
 _BEATEN = 9
 """Cells of a lead that names the choice which is faster."""
 _KEPT = 500
@@ -62,6 +64,30 @@ class _OfRows(Generic[_Answer]):
             self._answers = {row.key: (row, answer) for row, answer in answers}
 
 
+class _Ops:
+    """How wide the widest op is of all rows, of which most stay as they were."""
+
+    def __init__(self) -> None:
+        self._rows: Sequence[Row] = ()
+        self._counts = Counter[str]()
+        self._width = 0
+
+    def of(self, rows: Sequence[Row]) -> int:
+        """In cells; of rows that are not changed afterwards."""
+        gone, came = difference(self._rows, rows)
+        self._rows = rows
+        change = Counter(row.tuning.op for row in came)
+        change.subtract(row.tuning.op for row in gone)
+        new = [op for op in change if not self._counts[op]]
+        self._counts.update(change)
+        if lost := [op for op in change if not self._counts[op]]:
+            for op in lost:
+                del self._counts[op]
+            self._width, new = 0, [*self._counts]
+        self._width = max(self._width, *[cell_len(narrow.op(op)) for op in new], 0)
+        return self._width
+
+
 def _hidden() -> frozenset[str]:
     """The keys of the columns that the settings hide."""
     if not config_given():
@@ -82,6 +108,7 @@ class TuningLines:
         self._hidden = _hidden()
         self._names: Mapping[str, str] = {}
         self._widths = _OfRows(_widths)
+        self._ops = _Ops()
         self._differing = Differing()
         self._sources = SourceNames()
         self._lines: dict[str, tuple[Row, object, Line]] = {}
@@ -92,9 +119,8 @@ class TuningLines:
         sample = rows[:_SAMPLE]
         widths = zip(*self._widths.of(sample), strict=True) if sample else repeat((0,))
         self._wants = dict(zip(_MEASURED, map(max, widths), strict=False))
+        self._wants["op"] = self._ops.of(rows)
         if len(rows) > _SAMPLE:  # the others may hold wider ones
-            words = {narrow.op(op) for op in {row.tuning.op for row in rows}}
-            self._wants["op"] = max(map(cell_len, words))
             for column in tuning_cells.COLUMNS:
                 if self._wants.get(column.key):
                     self._wants[column.key] = max(column.least, self._wants[column.key])
