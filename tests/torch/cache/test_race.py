@@ -143,8 +143,8 @@ def test_a_write_in_the_very_moment_is_kept(
     real_prepare, real_exchange = exchange._prepare, exchange.exchange
     theirs = [content_of({"a": 1.0, "c": 3.0}), content_of({"a": 1.0, "d": 4.0})]
 
-    def prepare(path: Path, leftover: Path, content: bytes, sync: bool) -> None:
-        real_prepare(path, leftover, content, sync)
+    def prepare(path: Path, leftover: Path, content: bytes, *how: bool) -> None:
+        real_prepare(path, leftover, content, *how)
         if when == "before" and theirs:
             replace_file(path, theirs.pop())
 
@@ -225,10 +225,10 @@ def test_a_writer_that_never_rests_loses_nothing(
     real_prepare = exchange._prepare
     count = 0
 
-    def prepare(path: Path, leftover: Path, content: bytes, sync: bool) -> None:
+    def prepare(path: Path, leftover: Path, content: bytes, *how: bool) -> None:
         nonlocal count
         count += 1
-        real_prepare(path, leftover, content, sync)
+        real_prepare(path, leftover, content, *how)
         replace_file(path, content_of({"a": 1.0, f"t{count}": 1.0}))
 
     with monkeypatch.context() as patched:

@@ -161,7 +161,8 @@ def compiler(cache: Path, **more: str) -> Iterator[Compiler]:
     errors = cache.with_suffix(".stderr")
     with errors.open("w") as stderr:
         child = subprocess.Popen(
-            [python, "-W", "ignore", str(ROOT / "tests/support/flex_program.py")],
+            [python, "-W", "ignore", "-m", "tests.support.flex_program"],
+            cwd=ROOT,
             env=child_env(cache, more),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
