@@ -1,5 +1,5 @@
 """The way out: all that commands print goes through here, so that no text of a file is a command
-to the terminal. A test forbids `print` and `sys.stdout.write` everywhere else."""
+to the terminal. A test forbids every other way to stdout and stderr."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ from typing import Any
 from backend.cache import triton
 from backend.cache.code import read_text
 from backend.cache.configs import Described, described
+from backend.counted import counted
 from backend.disk.exchange import signature_of
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
@@ -186,7 +187,7 @@ class Beside:
         if not beside:
             raise CacheUnreadable(f"{what}: the kernel that it is about is not beside")
         raise CacheUnreadable(
-            f"{what} is about one of {len(beside)} kernels beside it, and Triton's "
+            f"{what} is about one of {counted(len(beside), 'kernel')} beside it, and Triton's "
             "cache, which tells them apart, does not have what was compiled"
         )
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from backend.counted import counted
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
 from backend.model.ops import OPS, Op
@@ -112,7 +113,7 @@ def _tensor(name: str, operand: Operand, hint: Callable[[Expr], int]) -> dict[st
 
 def _title(problem: GemmProblem, hint: Callable[[Expr], int]) -> str:
     batch, m, n, k = (hint(size) for size in (problem.batch, problem.m, problem.n, problem.k))
-    many = f"{batch} times " if problem.batched else ""
+    many = f"{counted(batch, 'time')} " if problem.batched else ""
     return f"{many}({m} x {k}) @ ({k} x {n}), {problem.a.dtype}, activation {problem.activation}"
 
 
@@ -183,7 +184,7 @@ DTYPES: dict[str, DType] = {
 
 def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operand]:
     if not row.takes(len(specs)):
-        raise ReproducerError(f"{op} has {len(row.inputs)} inputs, its key {len(specs)}")
+        raise ReproducerError(f"{op} has {counted(len(row.inputs), 'input')}, its key {len(specs)}")
     roles = zip(row.inputs, specs, strict=False)
     operands: dict[str, Operand] = {
         role: _operand(role, spec) for role, spec in roles if role != "copy"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from backend.counted import counted
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.operand import DType, Expr, Operand
@@ -141,7 +142,7 @@ def _operand_defects(config: CkConfig, side: str, operand: Operand) -> Iterator[
     places = (operand.sizes[contiguous_dim(operand)], leading_stride(operand), operand.offset)
     aligned = operand.base_bytes % (width * operand.item_bytes) == 0
     if not aligned or not all(_divides(width, place) for place in places):
-        yield f"{operand.name} cannot be read {width} elements at once"
+        yield f"{operand.name} cannot be read {counted(width, 'element')} at once"
 
 
 def layout_of(operand: Operand) -> str:

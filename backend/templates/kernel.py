@@ -18,6 +18,7 @@ from typing import Literal
 import sympy
 from sympy.printing.printer import Printer
 
+from backend.counted import counted
 from backend.templates.errors import RenderError
 from backend.templates.problem import ArgInfo, Expr, Operand, SizeArg
 
@@ -170,7 +171,8 @@ class TemplateKernel:
         """
         order = range(len(inputs)) if input_reorder is None else input_reorder
         if sorted(order) != list(range(len(inputs))):
-            raise RenderError(f"input_reorder {list(order)} is no order of {len(inputs)} inputs")
+            inputs_text = counted(len(inputs), "input")
+            raise RenderError(f"input_reorder {list(order)} is no order of {inputs_text}")
         for index in order:
             if (operand := inputs[index]) is not None:
                 self._add("input", operand.name, f"const {operand.cpp_type}*", operand)

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backend.counted import counted
 from backend.model.convolution import options
 from backend.templates.config import Config, DirectConfig, GemmConfig
 from backend.templates.convolution import ConvProblem, convolution_problem
@@ -194,7 +195,8 @@ def short(offer: Offer) -> str:
     if isinstance(c, DirectConfig):
         tiles = f"{c.tile_h}x{c.tile_w} places x {c.tiles}, {c.cols} filters"
         return f"{tiles}, {c.waves} waves, {c.each} each, {c.unit}"
-    return f"{c.rows} rows, {c.cols} columns, waves {c.waves_n} x {c.waves_k}, unroll {c.unroll}"
+    tile = f"{counted(c.rows, 'row')}, {counted(c.cols, 'column')}"
+    return f"{tile}, waves {c.waves_n} x {c.waves_k}, unroll {c.unroll}"
 
 
 def rows(target: Target, cache_root: Path, jobs: int = 2) -> tuple[Row, ...]:
@@ -224,7 +226,8 @@ def table(cache_root: Path, chosen: Sequence[Target] = GPUS) -> Iterator[str]:
             continue
         made = rows(target, cache_root)
         spilling = sum(row.spills for row in made)
-        yield f"{compiler.version}. {len(made)} kernels, {spilling} of them with scratch spills.\n"
+        kernels = counted(len(made), "kernel")
+        yield f"{compiler.version}. {kernels}, {spilling} of them with scratch spills.\n"
         yield _HEAD
         listed = (row for row in made if row.offer.problem.a.dtype == "float16" or row.spills)
         yield from (row.markdown() for row in listed)

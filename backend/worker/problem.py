@@ -97,7 +97,7 @@ def _mm_plus_mm(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 def _grouped_mm(a: Any, b: Any, ends: Any = None) -> Any:
-    return torch._grouped_mm(a, b, ends)
+    return torch.ops.aten._grouped_mm(a, b, ends)
 
 
 _COMPOSED: Mapping[str, Callable[..., Any]] = {

@@ -1,88 +1,131 @@
-"""Who imports whom in the two packages: read from the text, nothing is run."""
+"""Who imports whom in the two packages, and which of those imports break the order of rooms."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.places import ROOT
+from tests.support.dotted_names import Imported
 
-PACKAGES = ("backend", "rocm_tui")
+FLOORS = [
+    {"backend.model", "backend.processes"},
+    {"backend.wire", "backend.measure", "backend.tables"},
+    {"backend.disk"},
+    {"backend.cache", "backend.ranks", "backend.toolchain"},
+    {"backend.pins", "backend.templates"},
+    {"backend.sharing", "backend.reproducer"},
+    {"backend.inductor"},
+    {"backend.worker"},
+    {"rocm_tui.config", "rocm_tui.ssh"},
+    {"rocm_tui.ingest"},
+    {"rocm_tui.session"},
+    {"rocm_tui.tables"},
+    {
+        "rocm_tui.compare",
+        "rocm_tui.report",
+        "rocm_tui.search",
+        "rocm_tui.jobs",
+        "rocm_tui.launch",
+    },
+    {"rocm_tui.fleet"},
+    {"rocm_tui.actions", "rocm_tui.render"},
+    {"rocm_tui.cli", "rocm_tui.tui"},
+]
+"""A room imports rooms of lower floors only, and none of its own floor but for `BESIDE`."""
+
+BESIDE = {
+    ("rocm_tui.cli", "rocm_tui.tui"): "`watch` starts the app",
+    ("rocm_tui.report", "rocm_tui.compare"): "a report compares the ranks of its job",
+}
+
+ENTRANCES = {
+    "rocm_tui/__main__.py": "it starts the program",
+    "backend/__init__.py": "torch loads it as its extension, and it activates the hooks",
+}
+
+FOREIGN = {
+    "rocm_tui.hook_path": "its files run in other programs, each alone",
+}
+
+LEAVES = {"rocm_tui", "backend"}
+"""Files beside the rooms (`say`, `errors`, ...) serve all rooms, and import no room."""
 
 
 class Arrow(NamedTuple):
-    """One import statement's effect: `importer` needs `imported`; `inside` a function or not."""
+    """An import: the file `importer` needs the file `imported`."""
 
     importer: str
     imported: str
     line: int
-    inside: bool
 
 
-def name_of(path: Path) -> str:
-    """`backend.model.choice` of its file; a package is known by its folder."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def wrong_arrows(imports: Mapping[str, Iterable[Imported]]) -> list[str]:
+    """Circles, imports that do not go down, and rooms without a floor.
+
+    Imports in functions and for types count as well: a circle that is put off is a circle.
+    """
+    drawn = list(_arrows(imports))
+    rooms = [
+        (room_of(arrow.importer), room_of(arrow.imported))
+        for arrow in drawn
+        if arrow.importer not in ENTRANCES
+    ]
+    return [
+        *_without_floor({room_of(path) for path in imports}),
+        *_upwards(drawn),
+        *_circle((arrow.importer, arrow.imported) for arrow in drawn),
+        *_circle((importer, imported) for importer, imported in rooms if importer != imported),
+        *(f"{pair}: no exception is needed any more" for pair in BESIDE if pair not in rooms),
+    ]
 
 
-@cache
-def modules() -> Mapping[str, Path]:
-    """Each module of the two packages with its file."""
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return {name_of(path): path for path in paths}
+def module_of(path: str) -> str:
+    """`backend.model.choice` for `backend/model/choice.py`; a package has its folder's name."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _targets(node: ast.AST, known: Iterable[str]) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in known)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        for alias in node.names:
-            full = f"{node.module}.{alias.name}"
-            if full in known:
-                yield full
-            elif node.module in known:
-                yield node.module
+def room_of(path: str) -> str:
+    """The folder of a file, two deep: `backend.pins`; for a leaf, its package."""
+    return ".".join(path.split("/")[:-1][:2])
 
 
-@cache
-def arrows() -> tuple[Arrow, ...]:
-    """Every import among our modules: at the top, in functions, and for types alone."""
-    known = modules()
-    drawn = []
-    for name, path in known.items():
-        tree = ast.parse(path.read_text())
-        inner = {
-            id(child)
-            for function in ast.walk(tree)
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            for child in ast.walk(function)
-        }
-        for node in ast.walk(tree):
-            for target in _targets(node, known):
-                if target != name:
-                    drawn.append(Arrow(name, target, getattr(node, "lineno", 0), id(node) in inner))
-    return tuple(drawn)
+def _arrows(imports: Mapping[str, Iterable[Imported]]) -> Iterator[Arrow]:
+    modules = {module_of(path): path for path in imports}
+    for importer, names in imports.items():
+        for line, name in names:
+            if name.endswith("."):  # the start of a computed name: any module of that room
+                continue
+            imported = modules.get(name) or modules.get(name.rpartition(".")[0])
+            if imported is not None and imported != importer:
+                yield Arrow(importer, imported, line)
 
 
-def room_of(module: str) -> str:
-    """The folder that a module lies in, two deep: `backend.pins`; the package itself for a leaf."""
-    parts = module.split(".")
-    deep = len(parts) > 2 or modules()[module].name == "__init__.py"
-    return ".".join(parts[:2]) if deep else parts[0]
+def _without_floor(rooms: set[str]) -> list[str]:
+    floors = {room for floor in FLOORS for room in floor}
+    inner = rooms - LEAVES - {*FOREIGN}
+    new = [f"{room}: has no floor; add it to FLOORS" for room in sorted(inner - floors)]
+    return new + [f"{room}: is in FLOORS and has no files" for room in sorted(floors - inner)]
 
 
-def circle(edges: Iterable[tuple[str, str]]) -> list[str]:
-    """Some circle among them, as the names on it; empty where there is none."""
+def _upwards(arrows: Iterable[Arrow]) -> Iterator[str]:
+    floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+    for importer, imported, line in arrows:
+        above, below = room_of(importer), room_of(imported)
+        if importer in ENTRANCES or above == below or above in FOREIGN or below in LEAVES:
+            continue
+        down = floor.get(above, -1) > floor.get(below, len(floor))
+        if not down and (above, below) not in BESIDE:
+            yield f"{importer}:{line}: imports {imported}, which is not on a lower floor"
+
+
+def _circle(edges: Iterable[tuple[str, str]]) -> list[str]:
+    """Some circle among them; empty where there is none."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for importer, imported in edges:
         sorter.add(importer, imported)
     try:
         sorter.prepare()
     except CycleError as error:
-        names: list[str] = error.args[1]
-        return names
+        return ["circle: " + " -> ".join(error.args[1])]
     return []

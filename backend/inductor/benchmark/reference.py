@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from backend.counted import counted, noun
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.errors import WrongResult
 from backend.templates.problem import Activation
@@ -201,7 +202,8 @@ def _check_written(output: Tensor, tiles: Iterable[Tile]) -> None:
         unwritten += count
     if unwritten:
         raise WrongResult(
-            f"wrong result: {unwritten} of {output.numel()} elements are NaN, "
+            f"wrong result: {unwritten:,} of {counted(output.numel(), 'element')} "
+            f"{noun(unwritten, 'is', 'are')} NaN, "
             f"the first at {first}: not written, or read past an edge"
         )
 
@@ -228,7 +230,9 @@ def check_untouched(output: Tensor) -> None:
     kept = (part.isnan() if math.isnan(nothing) else part == nothing for part in parts)
     written = sum(int((~part).sum()) for part in kept)
     if written:
-        raise WrongResult(f"wrong result: {written} elements outside of the output were written")
+        elements = counted(written, "element")
+        were = noun(written, "was", "were")
+        raise WrongResult(f"wrong result: {elements} outside of the output {were} written")
 
 
 def activated(values: Tensor, activation: Activation) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import sympy
 
+from backend.counted import counted
 from backend.templates.errors import ExpressionError
 
 
@@ -103,7 +104,7 @@ def loop_map(
         digits.append(Digit(n, d, loop.weight, dim.weight))
         size = loop.size if _divides(loop.size, dim.size) else dim.size
         if not _divides(size, loop.size):
-            raise ExpressionError(f"loops of {loop.size} over {dim.size} elements")
+            raise ExpressionError(f"loops of {loop.size} over {counted(dim.size, 'element')}")
         for numbers, at in ((left, n), (dims, d)):
             numbers[at].take(size)
             if numbers[at].size == 1:

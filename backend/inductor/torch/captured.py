@@ -18,7 +18,9 @@ from torch._functorch._aot_autograd.schemas import MutationType
 from torch._guards import TracingContext
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor import config
+from torch._ops import OpOverload as OpOverload
 
+from backend.counted import counted
 from backend.inductor.torch.indices import bounds, ends
 from backend.inductor.torch.settings import program_settings
 from backend.inductor.torch.tuning import precision, threads
@@ -64,7 +66,7 @@ def graph_text(
         _check(node)
     names = [node.name for node in nodes if node.op == "placeholder"]
     if len(names) != len(example_inputs):
-        raise NotCapturable(f"it has {len(names)} inputs, and {len(example_inputs)} are given")
+        raise NotCapturable(f"it has {counted(len(names), 'input')}, not {len(example_inputs)}")
     symbols: dict[str, int] = {}
     loads = list(_loads(names, example_inputs, symbols))
     attributes = list(_attributes(gm, nodes))
@@ -167,7 +169,7 @@ def _check(node: Any) -> None:
     target = node.target
     if node.op == "call_function" and flex_op(target):
         return
-    if node.op == "call_function" and isinstance(target, torch._ops.OpOverload):
+    if node.op == "call_function" and isinstance(target, OpOverload):
         if target.namespace in NAMESPACES:
             return
         raise NotCapturable(f"{target} is no op of torch itself")
@@ -224,7 +226,7 @@ def _donated() -> Sequence[int]:
 def _origins(nodes: Sequence[Any]) -> Iterator[tuple[str, str]]:
     for node in nodes:
         origin = node.meta.get("original_aten")
-        if isinstance(origin, torch._ops.OpOverload) and origin.namespace in NAMESPACES:
+        if isinstance(origin, OpOverload) and origin.namespace in NAMESPACES:
             yield node.name, str(origin)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 import sympy
 
+from backend.counted import counted
 from backend.templates.epilogue import Access, Epilogue
 from backend.templates.errors import HookError
 from backend.templates.expressions import Step, in_triton
@@ -182,7 +183,8 @@ class TritonTemplateKernel:
         """Name the inputs, in order, and mark the place of the signature."""
         if len(names) != len(self._inputs):
             raise HookError(
-                f"def_kernel names {len(names)} inputs; {self.name} has {len(self._inputs)}"
+                f"def_kernel names {counted(len(names), 'input')}; "
+                f"{self.name} has {len(self._inputs)}"
             )
         self._named = dict(zip(names, self._inputs, strict=True))
         return self._later("DEF_KERNEL", self._signature)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from backend.inductor.torch.captured import NAMESPACES
+from backend.inductor.torch.captured import NAMESPACES, OpOverload
 from backend.worker.trial.expressions import Refused
 
 
@@ -42,7 +42,7 @@ def op_of(names: list[str], line: int, *front: str) -> Any:
         raise Refused(f"{'.'.join(names)[:100]} is no op of torch", line)
     packet = getattr(getattr(torch.ops, namespace), name, None)
     op = getattr(packet, overload, None)
-    if not isinstance(op, torch._ops.OpOverload):
+    if not isinstance(op, OpOverload):
         raise Refused(f"this torch has no op {namespace}.{name}.{overload}", line)
     if any("file" in argument.name for argument in op._schema.arguments):
         raise Refused(f"{namespace}.{name} reads a file", line)
