@@ -50,9 +50,9 @@ LEAST_BYTES = 1 << 20
 """Below this, and below twice the cache file, lines that say the same are left as they are."""
 
 
-Pinned = Callable[[Path], Mapping[tuple[str, str], str]]
-"""What is pinned in a cache file: the choice that shall win of each (op, inputs), empty where it is
-not held by this file's numbers. Raises CacheUnreadable."""
+Pinned = Callable[[Path], Mapping[tuple[str, str], frozenset[str]]]
+"""What is pinned in a cache file: for each (op, inputs) the hashes of the choice to win, one
+a device; none where it is not held by this file's numbers. Raises CacheUnreadable."""
 
 
 def fold(
@@ -153,8 +153,8 @@ class _Edit:
             self.more = self.more or changed or bool(lost)
             news = [*lost, *news]
         for tuned in news:
-            winner = pins.get((tuned.op, tuned.inputs), "")
-            changed = self._put(cache, tuned, winner) or changed
+            winners = pins.get((tuned.op, tuned.inputs), frozenset())
+            changed = self._put(cache, tuned, winners) or changed
         self._content = dump(document) if changed else data
         return self._content
 
@@ -167,7 +167,7 @@ class _Edit:
                 return signature
         return None
 
-    def _put(self, cache: dict[str, Any], tuned: Tuned, winner: str) -> bool:
+    def _put(self, cache: dict[str, Any], tuned: Tuned, winners: frozenset[str]) -> bool:
         timings = cache
         for name in (tuned.op, tuned.inputs, tuned.precision):
             timings = timings.setdefault(name, {})
@@ -176,11 +176,12 @@ class _Edit:
                     f"{self._path} is no autotune cache; move the file away to start afresh"
                 )
         # The rivals of a choice that has no time are not raised; see `pins.numbers.holding`.
-        own = {**timings, **tuned.timings}.get(winner)
-        holds = bool(winner) and isinstance(own, (float, int)) and math.isfinite(own)
+        times = {**timings, **tuned.timings}
+        own = (times.get(name) for name in winners)
+        holds = any(isinstance(ms, (float, int)) and math.isfinite(ms) for ms in own)
         changed = False
         for name, ms in tuned.timings.items():
-            new = raise_ms(ms) if holds and name != winner else ms
+            new = raise_ms(ms) if holds and name not in winners else ms
             self.more = self.more or new != ms
             if name not in timings or not _same(timings[name], new):
                 timings[name] = new

@@ -40,7 +40,8 @@ class Pin:
 
     `timings` are the numbers of the tuning as they were before the pin, by precision and choice
     hash; a failed choice is `inf`. `drifts` counts how often it had to be applied again. `config`
-    is that of the choice, where it is known.
+    is that of the choice, where it is known. `variants` are the hashes of the same kernel by device
+    index, as text; empty where `hash` is that of every device.
     """
 
     op: str
@@ -56,6 +57,12 @@ class Pin:
     note: str = ""
     drifts: int = 0
     config: Mapping[str, str] = field(default_factory=dict)
+    variants: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hashes(self) -> frozenset[str]:
+        """The hashes of the pinned kernel on all devices."""
+        return frozenset((self.hash, *self.variants.values()))
 
     @property
     def key(self) -> TuningKey:

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 from backend.disk import safe
 from backend.disk.safe import exists, load_json, read_bytes
 from backend.errors import CacheUnreadable, NotWritable
+from backend.model.choice import is_hash
 from backend.model.pin import Pin, Proof
 from backend.model.problem import TuningKey
 from backend.model.session import LATEST
@@ -58,6 +59,7 @@ def _is_moment(seconds: float) -> str:
 
 
 _Name = Annotated[str, _is_printable]
+_Hash = Annotated[str, lambda text: "" if is_hash(text) else "is no hash"]
 _File = Annotated[str, _is_printable, lambda name: "" if is_file_name(name) else "is no file name"]
 _Moment = Annotated[int | float, _is_moment]
 _Count = Annotated[int, lambda number: "" if number >= 0 else "is no count"]
@@ -71,6 +73,11 @@ _BEST_CONFIG = re.compile(r"[a-z2-7]{2}/[0-9a-zA-Z_-]{1,200}\.best_config")
 
 def _are_best_configs(files: Mapping[str, object]) -> str:
     return "" if all(map(_BEST_CONFIG.fullmatch, files)) else "are no best configs"
+
+
+def _are_indices(variants: Mapping[str, object]) -> str:
+    indices = all(name.isascii() and name.isdecimal() and len(name) < 5 for name in variants)
+    return "" if indices else "are no device indices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +98,14 @@ class Record:
     that do not offer the pinned choice. `proof` is the latest one of this choice. `folder` is the
     cache of Triton that a Triton kernel was tuned in. `files` are those of a kernel that Inductor
     launches, by their paths below the cache dir. Of an entry of a tuned table `folder` is the
-    table, `row` the entry's text.
+    table, `row` the entry's text. `variants` are the hashes of the pinned kernel by device index;
+    empty where `hash` is that of every device, or where the others are unknown.
     """
 
     op: _Name
     inputs: _Name
     precision: _Name
-    hash: _Name
+    hash: _Hash
     label: str
     system_hash: _File
     tokens: Tokens
@@ -116,7 +124,13 @@ class Record:
     folder: str = ""
     files: Annotated[dict[str, HeldText], _are_best_configs] = field(default_factory=dict)
     row: HeldText | None = None
+    variants: Annotated[dict[str, _Hash], _are_indices] = field(default_factory=dict)
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
+
+    @property
+    def hashes(self) -> frozenset[str]:
+        """The hashes of the pinned kernel on all devices."""
+        return frozenset((self.hash, *self.variants.values()))
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -140,6 +154,7 @@ class Record:
             note=self.note,
             drifts=self.drifts,
             config=self.config,
+            variants=self.variants,
         )
 
     @property

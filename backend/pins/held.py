@@ -15,10 +15,12 @@ from backend.cache.autotune import (
     cache_paths,
     merge_missing,
 )
+from backend.cache.variants import ChoiceVariants, device_folders
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
+from backend.model.choice import is_hash
 from backend.model.inductor_kernel import SYSTEM, is_inductors
 from backend.model.kernel import TRITON
 from backend.model.origin import is_own
@@ -39,17 +41,21 @@ from backend.pins.numbers import (
 from backend.pins.tables import HeldTables
 from backend.tables.keys import is_system, is_table
 
+DEVICES = range(8)
+"""A pin holds for these devices, as many as most boxes have, and for more that compiled something
+or tuned the problem."""
+
 RELEASED_SECONDS = 86_400.0
 """How long a released pin is watched for: a process that read the cache file while the pin held
 and benchmarks for long writes our raised numbers back."""
 
 
-def pinned_choices(cache_path: Path) -> dict[tuple[str, str], str]:
-    """The choice that each pin of a cache file lets win; empty for one of our templates, which is
-    not held there. Raises CacheUnreadable."""
+def pinned_choices(cache_path: Path) -> dict[tuple[str, str], frozenset[str]]:
+    """The hashes of the choice that each pin of a cache file lets win, one for each device; none
+    for a choice of our templates, which is not held there. Raises CacheUnreadable."""
     pins = read_pin_file(Layout(cache_path.parent.parent).pins).pins
     return {
-        (pin.op, pin.inputs): "" if is_own(pin.hash) else pin.hash
+        (pin.op, pin.inputs): frozenset() if is_own(pin.hash) else pin.hashes
         for pin in pins
         if pin.system_hash == cache_path.name
     }
@@ -62,6 +68,7 @@ class HeldCache:
         self._layout = layout
         self._texts: dict[Path, tuple[object, CacheText]] = {}
         self._tritons: set[Path] = set()
+        self.variants = ChoiceVariants(layout.root)
         self.configs = HeldConfigs(layout)
         self.tables = HeldTables(layout)
 
@@ -88,7 +95,8 @@ class HeldCache:
         """The cache file that has the choice, the last written of several; with `wait` the one
         that shall get it; of an entry of a tuned table, that `table`. Raises PinRefused,
         CacheUnreadable."""
-        if not all(name.isprintable() for name in (key.op, key.inputs, key.precision, hash)):
+        names = (key.op, key.inputs, key.precision)
+        if not (all(map(str.isprintable, names)) and is_hash(hash)):
             raise PinRefused(f"{brief(hash, 80)} of {brief(key.op, 40)} is no name; pin another")
         if is_inductors(key.op):
             return best_configs.virtual_path(self._layout)
@@ -159,7 +167,7 @@ class HeldCache:
             parts: list[Changes] = []
             for record in [r for r in file.pins if r.system_hash == system]:
                 stored = text.find(record.op, record.inputs)
-                learned = learn(record, stored)
+                learned = self.learned(record, stored)
                 changes = holding(learned, stored)
                 if changes and count_drifts and record.identity not in counts:
                     learned = self._again(file, learned)
@@ -231,6 +239,29 @@ class HeldCache:
         if is_table(record.op) or not path.exists():
             return None
         return self.text(path).find(record.op, record.inputs)
+
+    def learned(self, record: Record, stored: Numbers) -> Record:
+        """`record` with the numbers of `stored`, and with the pinned kernel's hashes on all devices
+        whose choices are among them. See `numbers.learn`."""
+        return learn(self._with_variants(record, stored), stored)
+
+    def _with_variants(self, record: Record, stored: Numbers) -> Record:
+        """A pin of an older version has no variants, and a device may have been added."""
+        if is_inductors(record.op) or record.op == TRITON or is_table(record.op):
+            return record
+        if self.variants.device(record.hash) is None:
+            return record
+        devices = {*DEVICES, *device_folders(self._layout.root), *self.devices_of(stored)}
+        missing = [index for index in sorted(devices) if str(index) not in record.variants]
+        if not missing:
+            return record
+        added = {str(i): name for i, name in self.variants.all(record.hash, missing).items()}
+        return replace(record, variants={**record.variants, **added})
+
+    def devices_of(self, stored: Numbers) -> list[int]:
+        """The devices whose choices are among the numbers of a tuning."""
+        names = {name for numbers in stored.values() for name in numbers}
+        return sorted(index for index in self.variants.by_device(names) if index is not None)
 
     def text(self, path: Path) -> CacheText:
         signature = exchange.signature_of(path)

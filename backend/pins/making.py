@@ -53,7 +53,7 @@ def record_of(
     )
     if is_inductors(key.op):
         check_config(record)
-    record = learn(record, cache.stored(record) or {})
+    record = cache.learned(record, cache.stored(record) or {})
     texts = record.tokens.get(key.precision, {})
     if hash in texts and not is_time(texts[hash]):
         raise PinRefused(f"{brief(hash, 80)} failed when it was tuned; pin one with a time")

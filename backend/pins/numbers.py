@@ -37,11 +37,12 @@ def learn(record: Record, stored: Numbers) -> Record:
             for name, token in numbers.items()
             if token.value != math.inf
         }
-        own, known = new.get(record.hash), texts.get(record.hash)
-        again = record.raised and None not in (own, known) and own != known
+        again = record.raised and any(
+            name in new and name in texts and new[name] != texts[name] for name in record.hashes
+        )
         news = any(texts.get(name) != text for name, text in new.items())
         for name in numbers.keys() - new.keys():
-            if again or (news and name == record.hash):
+            if again or (news and name in record.hashes):
                 texts[name] = INFINITY
         for name in numbers:
             texts.setdefault(name, INFINITY)
@@ -60,24 +61,29 @@ def _original(token: Token, known: str | None) -> str:
 def holding(record: Record, stored: Numbers) -> Changes:
     """The changes that make the pinned choice win, given what `learn` made of `record`.
 
-    In a precision where the pinned choice is missing or failed nothing is held back, nor for a
-    choice of our templates: only a process with them has it, and there our selector honours the
-    pin.
+    The rivals on all devices are held back: ATen's choices have the same hash on each, and a device
+    that is not offered the pinned kernel keeps the order of its own. In a precision where the
+    pinned choice is missing or failed nothing is held back, nor for a choice of our templates: only
+    a process with them has it, and there our selector honours the pin.
     """
     changes: Changes = {}
     for precision, numbers in stored.items():
         held = is_held(record, stored, precision) and not is_own(record.hash)
         for name, token in numbers.items():
             original = record.tokens[precision][name]
-            wanted = raised(original) if held and name != record.hash else original
+            wanted = raised(original) if held and name not in record.hashes else original
             if not _same(token.text, wanted):
                 changes[token] = wanted
     return changes
 
 
 def is_held(record: Record, stored: Numbers, precision: str) -> bool:
-    """Whether the pinned choice can win in `precision`: it is there and has a time."""
-    return record.hash in stored[precision] and is_time(record.tokens[precision][record.hash])
+    """Whether the pinned choice can win in `precision`: it is there and has a time, on some
+    device."""
+    texts = record.tokens.get(precision, {})
+    return any(
+        name in stored[precision] and is_time(texts.get(name, INFINITY)) for name in record.hashes
+    )
 
 
 def releasing(record: Record, stored: Numbers) -> Changes:
@@ -107,12 +113,11 @@ def came_back(record: Record, stored: Numbers) -> bool:
 
 def _all_infinite(record: Record, precision: str, texts: dict[str, str], stored: Numbers) -> bool:
     numbers = stored.get(precision, {})
-    losers = [name for name, text in texts.items() if name != record.hash and is_time(text)]
-    own = numbers.get(record.hash)
+    losers = [name for name, text in texts.items() if name not in record.hashes and is_time(text)]
+    own = (numbers[name].value for name in record.hashes if name in numbers)
     return (
         bool(losers)
-        and own is not None
-        and own.value != math.inf
+        and any(value != math.inf for value in own)
         and all(name in numbers and numbers[name].value == math.inf for name in losers)
     )
 

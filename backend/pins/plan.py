@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.cache.autotune import INFINITY, is_raised
+from backend.cache.autotune import is_raised
 from backend.counted import counted
 from backend.errors import PinRefused, brief
 from backend.model.inductor_kernel import is_inductors
@@ -17,7 +17,7 @@ from backend.pins.graphs.index import GraphEntry
 from backend.pins.held import HeldCache
 from backend.pins.kernels import system_of
 from backend.pins.making import Want, record_of
-from backend.pins.numbers import holding, is_time, learn
+from backend.pins.numbers import holding, is_held
 from backend.pins.state import GraphSweeper
 from backend.tables.keys import is_table
 
@@ -26,7 +26,8 @@ from backend.tables.keys import is_table
 class PinPlan:
     """What a pin would change. `numbers` of `path` are raised out of reach, in these precisions;
     `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
-    `waits`: the cache file does not have the choice, so nothing changes until it is tuned."""
+    `waits`: the cache file does not have the choice, so nothing changes until it is tuned.
+    `devices` are the indices of those that tuned it with choices of their own."""
 
     key: TuningKey
     hash: str
@@ -38,6 +39,7 @@ class PinPlan:
     timings: Mapping[str, Mapping[str, float]]
     replaces: Pin | None = None
     waits: bool = False
+    devices: tuple[int, ...] = ()
 
 
 def plan_of(file: PinFile, cache: HeldCache, sweeper: GraphSweeper, want: Want) -> PinPlan:
@@ -48,7 +50,7 @@ def plan_of(file: PinFile, cache: HeldCache, sweeper: GraphSweeper, want: Want) 
     old = find(file.pins, system_of(path, key.op), key)
     record = record_of(cache, path, key, hash, file, want.config)
     stored = cache.stored(record) or {}
-    record = learn(record, stored)  # another process may have written since
+    record = cache.learned(record, stored)  # another process may have written since
     raised = sum(is_raised(float(text)) for text in holding(record, stored).values())
     ours = is_inductors(key.op) or is_table(key.op)
     if is_table(key.op):
@@ -59,11 +61,12 @@ def plan_of(file: PinFile, cache: HeldCache, sweeper: GraphSweeper, want: Want) 
         system_hash=record.system_hash,
         path=path,
         numbers=len(cache.configs.differing(record)) if is_inductors(key.op) else raised,
-        precisions=tuple(p for p in stored if is_time(record.tokens[p].get(hash, INFINITY))),
+        precisions=tuple(p for p in stored if is_held(record, stored, p)),
         graphs=tuple(sweeper.stale(record, sweeper.live())),
         timings=record.timings,
         replaces=old.pin if old else None,
-        waits=not (ours or any(hash in numbers for numbers in stored.values())),
+        waits=not (ours or any(record.hashes & numbers.keys() for numbers in stored.values())),
+        devices=tuple(cache.devices_of(stored)),
     )
 
 

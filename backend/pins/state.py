@@ -10,17 +10,18 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from backend.cache.autotune import INFINITY, Numbers
-from backend.counted import counted
+from backend.cache.variants import ChoiceVariants
+from backend.counted import counted, device_ranges
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import TRITON
-from backend.model.origin import any_toolchain, is_own, kind_of
+from backend.model.origin import any_toolchain, is_own
 from backend.model.pin import Pin, PinState, Proof
 from backend.pins.file import Record
 from backend.pins.graphs import index as graphs
@@ -73,6 +74,7 @@ class GraphSweeper:
         self._layout = layout
         self._index = GraphIndex(layout)
         self._sources = ChoiceSources(layout.root)
+        self._variants = ChoiceVariants(layout.root)
 
     def live(self) -> list[GraphEntry]:
         """The compiled graphs where PyTorch finds them."""
@@ -134,8 +136,8 @@ class GraphSweeper:
         return self._layout.evicted / digest
 
     def _contradicting(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
-        wanted = self.wanted(record)
-        if wanted is None:
+        rulings = self.rulings(record)
+        if not rulings:
             return []
         if record.released:
             # What was there before the pin is none of its doing: on a GPU Inductor may have timed
@@ -143,34 +145,53 @@ class GraphSweeper:
             entries = [entry for entry in entries if entry.mtime > record.made]
         since = math.inf if record.released else record.applied
         folder = None if record.released else self.folder(record)
-        verdicts = self._index.verdicts(entries, wanted)
-        return [e for e, v in zip(entries, verdicts, strict=True) if _is_stale(v, e, since, folder)]
+        stale: set[str] = set()
+        for wanted in rulings:
+            verdicts = self._index.verdicts(entries, wanted)
+            pairs = zip(entries, verdicts, strict=True)
+            stale |= {e.relative for e, verdict in pairs if _is_stale(verdict, e, since, folder)}
+        return [entry for entry in entries if entry.relative in stale]
+
+    def rulings(self, record: Record) -> list[Wanted]:
+        """The choices that graphs should call: the pinned one; of a released pin the winner of each
+        device. No graph holds a kernel of Triton's own autotuning, or what another tuner's table
+        names; one that holds a kernel of Inductor's does not say with which config."""
+        if not record.released:
+            wanted = self.wanted(record)
+            return [] if wanted is None else [wanted]
+        if record.op == TRITON or is_table(record.op):
+            return []
+        if is_kernel(record.op):
+            return [Wanted(record.op, record.inputs, record.hash)]
+        times = record.timings.get(record.precision, {})
+        split = self._variants.by_device(times)
+        shared = split.pop(None, [])
+        fastest = {
+            index: winner(times, [*shared, *own]) for index, own in (split or {None: []}).items()
+        }
+        return [self._wanted(record, name, index) for index, name in fastest.items() if name]
 
     def wanted(self, record: Record) -> Wanted | None:
-        """The choice that graphs should call: the pinned one, of a released pin the winner. No
-        graph holds a kernel of Triton's own autotuning, or what another tuner's table names; one
-        that holds a kernel of Inductor's does not tell with which config."""
+        """The pinned choice, as graphs should call it; None where it was never timed here, so that
+        nothing could take the place of another one, and for what no graph holds."""
         if record.op == TRITON or is_table(record.op):
             return None
         if is_kernel(record.op):
             return Wanted(record.op, record.inputs, record.hash)
-        if record.released:
-            ruling = winner(record)
-        elif any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
-            ruling = record.hash
-        else:
-            return None  # never timed here, so nothing could take the place of these graphs
-        if ruling is None:
+        texts = record.tokens.values()
+        if not any(is_time(t.get(name, INFINITY)) for t in texts for name in record.hashes):
             return None
+        return self._wanted(record, record.hash)
+
+    def _wanted(self, record: Record, hash: str, device: int | None = None) -> Wanted:
         rivals = {
             n for texts in record.tokens.values() for n, text in texts.items() if is_time(text)
         }
-        config = record.config if ruling == record.hash else {}
-        # With one choice of its kind there is nothing to tell apart, and nothing to look for.
-        kind = kind_of(ruling)
-        several = kind and sum(kind_of(name) == kind for name in {ruling, *rivals}) > 1
-        constants = self._sources.constants(ruling, kind) if several else {}
-        return Wanted(record.op, record.inputs, ruling, tuple(sorted(rivals)), config, constants)
+        config = record.config if hash in record.hashes else {}
+        constants = self._sources.told_apart(hash, rivals)
+        return Wanted(
+            record.op, record.inputs, hash, tuple(sorted(rivals)), config, constants, device
+        )
 
     def _made_again(self, record: Record, stale: Sequence[GraphEntry]) -> list[GraphEntry]:
         """Those that lie where, since the pin was applied, another one was moved aside already: a
@@ -204,10 +225,9 @@ def _place(entry: GraphEntry) -> PurePosixPath:
     return PurePosixPath(entry.relative).parent
 
 
-def winner(record: Record) -> str | None:
-    """The choice that wins by the measured times."""
-    times = record.timings.get(record.precision, {})
-    real = {name: ms for name, ms in times.items() if math.isfinite(ms)}
+def winner(times: Mapping[str, float], choices: Iterable[str]) -> str | None:
+    """The choice among `choices` that wins by the measured times."""
+    real = {name: times[name] for name in choices if math.isfinite(times[name])}
     return min(real, key=lambda name: real[name]) if real else None
 
 
@@ -216,15 +236,25 @@ GRAPHS_APPEARED = "compiled graphs with another choice had appeared"
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """Whether a pin holds on the device `index`: the hash of its kernel there has a time."""
+
+    index: int
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PinStatus:
     """A pin with its state; `detail` says in one line what is wrong or what was done. `proof` is
-    what was last seen in generated code, `stale` why that may not hold any more."""
+    what was last seen in generated code, `stale` why that may not hold any more. `devices` says of
+    each device that tuned the problem with choices of its own whether the pin holds there."""
 
     pin: Pin
     state: PinState
     detail: str = ""
     proof: Proof | None = None
     stale: str = ""
+    devices: tuple[DeviceStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +272,28 @@ class PinReport:
     status: PinStatus | None = None
 
 
-def state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatus:
-    """The state of a pin; `stored` are its numbers in the file, None if the file is gone."""
+def state_of(
+    record: Record, stored: Numbers | None, graphs: Judged, devices: Sequence[int] = ()
+) -> PinStatus:
+    """The state of a pin; `stored` are its numbers in the file, None if the file is gone. `devices`
+    tuned the problem with choices of their own."""
     status = _state_of(record, stored, graphs)
+    on = tuple(DeviceStatus(index, _holds_on(record, stored or {}, index)) for index in devices)
+    if status.state == "active" and not all(device.holds for device in on):
+        where = device_ranges(device.index for device in on if not device.holds)
+        what = f"on {where} it was tuned without a time for {brief(record.label, 60)}"
+        status = replace(status, state="unproven", detail=what)
     stale = why_stale(learn(record, stored or {}), graphs.since)
-    return replace(status, proof=record.proof, stale=stale)
+    return replace(status, proof=record.proof, stale=stale, devices=on)
+
+
+def _holds_on(record: Record, stored: Numbers, index: int) -> bool:
+    """Whether the pinned kernel can win on a device, in some precision."""
+    name = record.variants.get(str(index), record.hash)
+    return any(
+        name in numbers and is_time(record.tokens.get(precision, {}).get(name, INFINITY))
+        for precision, numbers in stored.items()
+    )
 
 
 def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatus:

@@ -339,7 +339,7 @@ class PinStore:
                 if is_table(record.op) and self._cache.tables.differs(record):
                     return True
                 stored = self._cache.stored(record) or {}
-                learned = learn(record, stored)
+                learned = self._cache.learned(record, stored)
                 if learned is not record or holding(learned, stored):
                     return True
             if self._graphs.stale(record, live):
@@ -355,7 +355,10 @@ class PinStore:
                 return state_of_kernel(record, many, differing, judged)
             if is_table(record.op):
                 return PinStatus(record.pin, *self._cache.tables.state(record))
-            return state_of(record, self._cache.stored(record), judged)
+            stored = self._cache.stored(record)
+            if stored:
+                record = self._cache.learned(record, stored)
+            return state_of(record, stored, judged, self._cache.devices_of(stored or {}))
         except CacheUnreadable as error:
             return PinStatus(record.pin, "drifted", str(error))
 

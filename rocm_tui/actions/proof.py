@@ -27,6 +27,7 @@ from backend.model.inductor_kernel import is_inductors
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, read_graph_text
 from rocm_tui import environment as hook_env
 from rocm_tui.actions.launches import Launch, LaunchFolder
@@ -49,13 +50,16 @@ class Finding:
     does not tell, or hold the op untuned. The same graph in several processes counts once.
 
     Of a Triton kernel how many launches took the pinned config or another; `untuned` are those of
-    the same kernel and key that asked no cache, or another list of configs."""
+    the same kernel and key that asked no cache, or another list of configs. `called_on` and
+    `others_on` are the indices of the GPUs whose graphs call the pinned choice, or another."""
 
     pin: Pin
     called: int = 0
     others: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
     untuned: int = 0
+    called_on: set[int] = field(default_factory=set)
+    others_on: set[int] = field(default_factory=set)
 
     @property
     def graphs(self) -> int:
@@ -86,15 +90,22 @@ class Finding:
 
 class Witness:
     """Hears one graph after another. `choices` are what is known of the choices of a key, by key:
-    names, and the configurations that tell Triton templates apart."""
+    names, and the configurations that tell Triton templates apart. The constants in the `sources`
+    of choices below the cache dir do that too, where no session recorded a configuration."""
 
-    def __init__(self, pins: Sequence[Pin], choices: Mapping[object, Mapping[str, Choice]]) -> None:
+    def __init__(
+        self,
+        pins: Sequence[Pin],
+        choices: Mapping[object, Mapping[str, Choice]],
+        sources: ChoiceSources | None = None,
+    ) -> None:
         self.findings = [Finding(pin) for pin in pins]
         self.graphs = 0
         """All that were heard of, whatever they hold."""
         self.unread = 0
         """Those whose code is of a form that is not understood."""
         self._choices = choices
+        self._sources = sources
         self._heard: set[bytes] = set()
 
     def hear(self, data: bytes) -> None:
@@ -123,10 +134,12 @@ class Witness:
         verdict = self._verdict(finding.pin, finding.pin.hash, text)
         if verdict == "same":
             finding.called += 1
+            finding.called_on |= text.devices
         elif verdict == "unknown":
             finding.unknown += 1
         elif verdict == "other":
             finding.others[self._instead(finding.pin, text)] += 1
+            finding.others_on |= text.devices
         elif text.tuned is False:
             verdict = self._verdict(finding.pin, finding.pin.hash, replace(text, tuned=None))
             finding.untuned += verdict != "absent"
@@ -135,7 +148,7 @@ class Witness:
         """The label of the rival that a graph calls."""
         known = self._choices.get(pin.key, {})
         for rival in _rivals(pin):
-            if rival != pin.hash and self._verdict(pin, rival, text) == "same":
+            if rival not in pin.hashes and self._verdict(pin, rival, text) == "same":
                 return known.get(rival, Choice(hash=rival)).label
         return ANOTHER
 
@@ -145,9 +158,11 @@ class Witness:
     def _wanted(self, pin: Pin, hash: str) -> Wanted:
         choice = self._choices.get(pin.key, {}).get(hash)
         config: Mapping[str, str] = choice.config if choice is not None else {}
-        if not config and hash == pin.hash:
+        if not config and hash in pin.hashes:
             config = pin.config  # no session is here: the pin came with a bundle, say
-        return Wanted(pin.op, pin.inputs, hash, _rivals(pin), config)
+        rivals = _rivals(pin)
+        constants = {} if self._sources is None else self._sources.told_apart(hash, rivals)
+        return Wanted(pin.op, pin.inputs, hash, rivals, config, constants)
 
 
 def _rivals(pin: Pin) -> tuple[str, ...]:
@@ -274,7 +289,7 @@ def prove_by_program(
             status = Child(look=folder.look).run(argv, launched.env({**env, **folder.env}))
         except OSError as error:
             raise RocmTuiError(f"{argv[0]}: cannot be run: {error.strerror}") from error
-        witness = Witness(pins, _known_choices(layout))
+        witness = Witness(pins, _known_choices(layout), ChoiceSources(layout.root))
         witness.hear_launches(launched.launches())
         return _read_trace(folder, argv, status, witness)
 

@@ -6,11 +6,11 @@ import argparse
 import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from backend.cache.configs import folders_of
-from backend.counted import counted, noun
+from backend.counted import counted, device_ranges, noun
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import TRITON, kernel_of
@@ -168,6 +168,8 @@ def _proof_json(proof: ProgramProof) -> dict[str, Any]:
                 "others": dict(finding.others),
                 "unknown": finding.unknown,
                 "untuned": finding.untuned,
+                "called_on": sorted(finding.called_on),
+                "others_on": sorted(finding.others_on),
                 "reason": _finding_text(finding, proof),
             }
             for finding in proof.findings
@@ -180,7 +182,8 @@ def _finding_text(finding: Finding, proof: ProgramProof) -> str:
     if is_kernel(pin.op):
         return _launch_text(finding, "Triton" if pin.op == TRITON else "Inductor")
     if finding.answer == "called":
-        return f"called: {pin.label} ({counted(finding.called, 'compiled graph')})"
+        graphs = counted(finding.called, "compiled graph")
+        return f"called: {pin.label} ({graphs}{_on(finding.called_on)})"
     if finding.answer == "other":
         return _other_text(finding)
     if finding.answer == "unknown":
@@ -194,12 +197,20 @@ def _finding_text(finding: Finding, proof: ProgramProof) -> str:
     return _absent_text(proof)
 
 
+def _on(devices: Collection[int]) -> str:
+    """On which of several GPUs."""
+    if not devices or set(devices) == {0}:
+        return ""
+    return f" on {noun(len(devices), 'device')} {device_ranges(devices)}"
+
+
 def _other_text(finding: Finding) -> str:
     pin, wrong = finding.pin, finding.others.total()
     who = f"{wrong} of {finding.graphs} compiled graphs {noun(wrong, 'calls', 'call')}"
     if finding.graphs == 1:
         who = "the compiled graph calls"
-    line = f"not called: {who} {' and '.join(finding.others)} instead of {pin.label}"
+    others = f"{' and '.join(finding.others)}{_on(finding.others_on)}"
+    line = f"not called: {who} {others} instead of {pin.label}"
     if is_own(pin.hash):
         line += "; stock PyTorch has none of our choices, a program that has them is: "
         line += f"rocm-tui verify {pin.id} -- rocm-tui run --templates -- CMD"

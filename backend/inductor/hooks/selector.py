@@ -243,7 +243,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
         if why == "deterministic":
             say_once(f"pin {pin.id} ({pin.label}) is shadowed: deterministic mode picks by itself")
             return choices, why
-        pinned = [choice for choice in choices if choice.hash_key() == pin.hash]
+        pinned = [choice for choice in choices if choice.hash_key() in pin.hashes]
         if pinned:
             return pinned[:1], "pin"
         say_once(

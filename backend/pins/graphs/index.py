@@ -160,7 +160,8 @@ class GraphIndex:
     def verdicts(self, entries: Iterable[GraphEntry], wanted: Wanted) -> list[Verdict]:
         """`verdict` of each of `entries`."""
         question = repr((wanted.op, wanted.inputs, wanted.hash, sorted(wanted.rivals)))
-        question += repr((sorted(wanted.config.items()), sorted(wanted.constants.items())))
+        constants = sorted(wanted.constants.items())
+        question += repr((sorted(wanted.config.items()), constants, wanted.device))
         known = self._verdicts.setdefault(question, {})
         verdicts = []
         for entry in entries:

@@ -30,6 +30,7 @@ class Wanted:
 
     `rivals` are the hashes of all its choices. To tell templates apart, `config` is what a session
     recorded of the wanted choice (`BLOCK_M`, ...), and `constants` are all that its own source has.
+    Only graphs of the GPU `device` are meant, where that is given.
     """
 
     op: str
@@ -38,6 +39,7 @@ class Wanted:
     rivals: Collection[str] = ()
     config: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
+    device: int | None = None
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -97,6 +99,8 @@ def may_hold(data: bytes, wanted: Wanted) -> bool:
 def judge(graph: GraphText, wanted: Wanted) -> Verdict:
     """Whether `graph` holds the op with the inputs of `wanted`, and with the same choice."""
     if not graph.is_compiled or graph.tuned is False:
+        return "absent"
+    if wanted.device is not None and graph.devices and wanted.device not in graph.devices:
         return "absent"
     own = [own for own in graph.own if (own.op, own.inputs) == (wanted.op, wanted.inputs)]
     known = {call.options for call in own if call.hash == wanted.hash} or {wanted.options}

@@ -23,13 +23,14 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backend.disk.safe import open_regular
 from backend.model import convolution
 from backend.model.options import Options
+from backend.model.origin import kind_of
 
 Dim = int | None
 """A size or stride; None where the graph has a symbol, which stands for many values."""
@@ -292,6 +293,13 @@ class ChoiceSources:
     _known: dict[str, dict[str, str]] = field(default_factory=dict)
     _cpp: dict[str, str] = field(default_factory=dict)
     _missed: dict[str, float] = field(default_factory=dict)
+
+    def told_apart(self, choice: str, rivals: Collection[str]) -> dict[str, str]:
+        """The constants by which a graph tells `choice` from `rivals`; none where it is the only
+        one of its kind, so that nothing has to be looked for."""
+        kind = kind_of(choice)
+        several = kind and sum(kind_of(name) == kind for name in {choice, *rivals}) > 1
+        return self.constants(choice, kind) if several else {}
 
     def constants(self, choice: str, kind: str) -> dict[str, str]:
         """The constants of a choice by its hash and its kind; none if its source is not there."""

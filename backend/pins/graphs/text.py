@@ -68,7 +68,8 @@ class GraphText:
     `is_compiled` is False for an entry without generated code. `tensors` are the inputs and buffers
     that the wrapper names. `tuned` says whether it was compiled with autotuning on; None
     where the entry does not say. `any_size` is the same text with each symbol left open, where
-    its symbols were known by the values for which they were tuned.
+    its symbols were known by the values for which they were tuned. `devices` are the indices of
+    the GPUs that it launches kernels on.
     """
 
     is_compiled: bool
@@ -79,8 +80,13 @@ class GraphText:
     tuned: bool | None
     own: frozenset[OwnChoice] = field(default_factory=frozenset)
     any_size: GraphText | None = None
+    devices: frozenset[int] = frozenset()
 
 
+_DEVICE = re.compile(
+    r"\b_DeviceGuard\((\d{1,4})\)|Guard device_guard\((\d{1,4})\)"
+    r"|\bDeviceProperties\(type='\w{1,20}', index=(\d{1,4}), "
+)
 _CALL = re.compile(r"^[ \t]{0,200}def call\(", re.MULTILINE)
 _TUNED = re.compile(
     r"(?:inductor_config\[|_inductor\.config\.)max_autotune(?:_gemm)?\]?\s{0,20}[:=] True"
@@ -129,6 +135,11 @@ def _read(
             for choice, options, op, given in _OWN_CHOICE.findall(source)
         ),
         any_size=any_size,
+        devices=frozenset(
+            int(next(filter(None, found)))
+            for source in (*python, *cpp)
+            for found in _DEVICE.findall(source)
+        ),
     )
 
 
@@ -145,15 +156,15 @@ def _python_wrappers(text: str) -> Iterator[str]:
 
 def _cpp_wrappers(text: str) -> Iterator[str]:
     """Each generated C++ module: in an entry it is a text of Python, alone it is a whole file."""
-    starts = [m.end() for m in re.finditer(r"cpp_wrapper_src = \(\n", text)]
-    if not starts and text.lstrip().startswith("#include") and is_cpp(text):
-        starts = [0]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
-        part = text[start:end].partition("CppWrapperCodeCache.load")[0]
-        graph = HEADER.search(part)
-        part = part[: graph.start()] if graph else part
-        if is_cpp(part):
-            yield part
+    parts = text.split("cpp_wrapper_src = (\n")[1:]
+    if not parts and text.lstrip().startswith("#include"):
+        parts = [text]
+    for part in parts:
+        code = part.partition("CppWrapperCodeCache.load")[0]
+        graph = HEADER.search(code)
+        code = code[: graph.start()] if graph else code
+        if is_cpp(code):
+            yield code
 
 
 def _reproducers(text: str) -> Iterator[str]:

@@ -1,0 +1,179 @@
+"""The hashes that one Triton choice has on the devices of a box.
+
+The hash of a Triton template's choice ends in the key of its module, and the module's text names
+the device that it was generated for: `DeviceProperties(type='cuda', index=0, ...)`. The same kernel
+therefore has one hash on each device, while the autotune cache files all of them under one op and
+inputs. The key is a SHA-256 of the module's text and of the template's arguments:
+
+    'c' + base32(sha256(text.strip() + b'||' + b'BLOCK_K=32-...-num_stages=3-num_warps=4-'))[:51]
+
+The text has the arguments too, as `NAME : tl.constexpr = VALUE` and in the decorator, so the key
+for another device can be computed. The method is checked for each module: unless it reproduces the
+key that the module is stored under, the choice counts as one whose variants are unknown.
+
+Read in torch 2.11, 2.13 and 2.14 (`torch/_inductor/select_algorithm.py`: `make_extra`, `hash_key`;
+`codecache.py`: `code_hash`, `write`). With compile-on-one-rank the index is `None` on all devices.
+Choices of ATen, C++, Composable Kernel, subgraphs and of our own templates have no device in their
+hashes. Nothing is imported or run: modules are read as text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backend.cache.code import code_hash, digest_in, read_file
+from backend.model.origin import is_own, kind_of
+
+MAX_MODULE = 1 << 20
+"""Bytes. A larger file is no template's module."""
+MAX_INDEX = 1023
+"""The highest device index that a variant is computed for."""
+
+_DEVICE = re.compile(rb"(DeviceProperties\(type='\w{1,20}', index=)(None|\d{1,4})(?=, )")
+_CONSTANT = re.compile(r"^[ \t]*(\w{1,200}) : tl\.constexpr = ([^\n]{0,400})$", re.MULTILINE)
+_LAUNCH = re.compile(
+    r"\bnum_stages=(\d{1,4}),\s{0,200}num_warps=(\d{1,4})"
+    r"(?:,.{0,20000}?num_consumer_groups=(\d{1,4}),\s{0,200}num_buffers_warp_spec=(\d{1,4}))?",
+    re.DOTALL,
+)
+_NOT_ARGUMENTS = {"INDEX_DTYPE"}
+"""Constants that Inductor adds to those of the template."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceModule:
+    """The module of a Triton choice, generated for the device `index` (None: for any device)."""
+
+    text: bytes
+    extra: bytes
+    index: int | None
+
+    def key(self, index: int | None) -> str:
+        """The module's key, were it generated for the device `index`."""
+        device = _DEVICE.sub(rb"\g<1>" + str(index).encode(), self.text)
+        return code_hash(device.strip() + b"||" + self.extra)
+
+
+@dataclass(slots=True)
+class ChoiceVariants:
+    """Maps choice hashes across the devices of a box, from the modules below a cache dir `root`.
+
+    Each module is read once: its name is a hash of its content.
+    """
+
+    root: Path
+    _modules: dict[str, DeviceModule | None] = field(default_factory=dict)
+
+    def device(self, choice: str) -> int | None:
+        """The index of the device that `choice` was generated for; None if its hash is the same on
+        all devices, or if that is unknown."""
+        module = self._module(choice)
+        return None if module is None else module.index
+
+    def is_known(self, choice: str) -> bool:
+        """Whether the hashes of `choice` on other devices are known."""
+        return not _may_differ(choice) or self._module(choice) is not None
+
+    def on(self, choice: str, index: int) -> str:
+        """The hash of the same kernel on the device `index`; `choice` where it has no other, or
+        none that is known."""
+        module = self._module(choice)
+        if module is None or module.index is None:
+            return choice
+        digest = digest_in(choice) or ""
+        return choice.replace(digest, module.key(index))
+
+    def identity(self, choice: str) -> str:
+        """What names the kernel on every device of a kind: its hash on device 0."""
+        return self.on(choice, 0)
+
+    def all(self, choice: str, devices: Iterable[int]) -> dict[int, str]:
+        """The hash of the same kernel on each of `devices`."""
+        return {index: self.on(choice, index) for index in devices}
+
+    def by_device(self, choices: Iterable[str]) -> dict[int | None, list[str]]:
+        """`choices` by the device that they were generated for; under None those that are the same
+        on all devices. With one device only, all of them are its own."""
+        split: dict[int | None, list[str]] = {}
+        for choice in choices:
+            split.setdefault(self.device(choice), []).append(choice)
+        return split
+
+    def _module(self, choice: str) -> DeviceModule | None:
+        if not _may_differ(choice):
+            return None
+        digest = digest_in(choice)
+        if digest is None:
+            return None
+        module = self._modules.get(digest)
+        if module is None:  # one that was missing may have been written since
+            module = self._modules[digest] = read_module(self.root, digest)
+        return module
+
+
+def read_module(root: Path, key: str) -> DeviceModule | None:
+    """The module `key` below the cache dir `root`; None where it is missing, names no device or
+    several, or where its key cannot be computed from its text."""
+    text = read_file(root / key[1:3] / f"{key}.py", MAX_MODULE)
+    if text is None:
+        return None
+    indices = {match[2] for match in _DEVICE.finditer(text)}
+    if len(indices) != 1:
+        return None
+    for extra in _extras(text.decode("utf-8", "replace")):
+        if code_hash(text.strip() + b"||" + extra) == key:
+            index = indices.pop()
+            return DeviceModule(text, extra, None if index == b"None" else int(index))
+    return None
+
+
+def device_folders(root: Path) -> list[int]:
+    """The devices that programs with the cache dir `root` compiled Triton kernels for: Inductor
+    gives each a folder of its own."""
+    try:
+        names = [path.name for path in (root / "triton").iterdir()]
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if name.isdecimal() and int(name) <= MAX_INDEX)
+
+
+def _may_differ(choice: str) -> bool:
+    return kind_of(choice) == "triton" and not is_own(choice)
+
+
+def _extras(text: str) -> Iterator[bytes]:
+    """What may have been hashed behind the text: the arguments in the order of their names, with
+    the warp groups where Triton has them."""
+    launch = _LAUNCH.search(text)
+    if launch is None:
+        return
+    stages, warps, groups, buffers = launch.groups()
+    constants = {k: v for k, v in _CONSTANT.findall(text) if k not in _NOT_ARGUMENTS}
+    parts = [*_arguments(constants), f"num_stages={stages}", f"num_warps={warps}"]
+    yield _joined(parts)
+    if groups is not None:
+        yield _joined([*parts, f"num_consumer_groups={groups}", f"num_buffers_warp_spec={buffers}"])
+
+
+def _joined(parts: Iterable[str]) -> bytes:
+    return ("-".join(parts) + "-").encode("utf-8", "surrogateescape")
+
+
+def _arguments(constants: Mapping[str, str]) -> Iterator[str]:
+    """`NAME=repr(value)`. The text has `str(value)`, which differs from it for strings alone."""
+    for name in sorted(constants):
+        text = constants[name]
+        yield f"{name}={text if _is_plain(text) else repr(text)}"
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a value is a number, a truth value or None, whose `repr` is its `str`."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return value is None or isinstance(value, bool | int | float)
