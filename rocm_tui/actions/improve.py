@@ -109,7 +109,7 @@ def rows_of(graph: GraphRow) -> Rows:
 
 
 class Improving:
-    """One run of a search; `go` makes it, `search` is where it stands."""
+    """One run of a search; `go` makes it, `search` is its present state, `budget` its seconds."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Improving:
         self._layout = layout
         self._graph = graph
         self._rows = rows_of(graph)
-        self._budget = config().budgets.improve if budget is None else budget
+        self.budget = config().budgets.improve if budget is None else budget
         self._within = within
         self._restart = restart
         self._tell = tell
@@ -141,11 +141,11 @@ class Improving:
         that were made are kept. Raises NotTried, SearchUnreadable, AlreadyRunning, StoreErrors."""
         with alone(self._layout, self._graph.id):
             search = self._begin()
-            self._end = self._clock() + self._budget
+            self._end = self._clock() + self.budget
             while True:
                 self.search = search
                 left = self._end - self._clock()
-                step = next_step(search, left, self._budget)
+                step = next_step(search, left, self.budget)
                 self._tell(News(search, step, max(left, 0.0), self._anew))
                 if step is None:
                     return search
@@ -268,18 +268,18 @@ def _subject(
     use, row = held.use, held.row
     subject = Subject(use.op, use.inputs, use.precision, use.key.id, use.count)
     if row is None:
-        return replace(subject, ready=True, unfit="its tuning is in no cache that was read")
+        return replace(subject, unfit="its tuning is in no cache that was read")
     tuning = row.tuning
     current = _current(tuning, cached)
     if current is None or current.hash is None:
-        return replace(subject, ready=True, unfit="no choice of it has a time")
+        return replace(subject, unfit="no choice of it has a time")
     weight = use.count * (stats.time_ms(tuning, current) or 0.0)
     if held.share is not None and graph.times.ms:
         weight = held.share * graph.times.ms
     taken = Candidate(current.hash, current.label, provider(current) or "")
     subject = replace(subject, weight=weight, current=taken)
     if len(to_measure(tuning, within)) < 2:
-        return replace(subject, ready=True, unfit="no other choice of it has a time")
+        return replace(subject, unfit="no other choice of it has a time")
     if is_known(tuning, taken.hash, within, cold=device_kind(tuning) not in (None, "cpu")):
         return with_candidates(subject, tuning, tuning.measured, within)
     return subject

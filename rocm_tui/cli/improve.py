@@ -35,6 +35,7 @@ from rocm_tui.render.improve import (
     PinLine,
     gain_table,
     news_text,
+    no_gain_text,
     note_of,
     search_json,
     subject_title,
@@ -111,7 +112,7 @@ def do_improve(args: argparse.Namespace) -> int:
     if args.json:
         say.out_json(search_json(search))
     else:
-        _print(search, rows)
+        _print(search, rows, improving.budget)
     _offer(args, layout, model, rows, search)
     return ExitCode.of(result_of(search) is not None)
 
@@ -137,18 +138,19 @@ def pin_lines(found: Sequence[Proposal]) -> list[PinLine]:
     return [PinLine(one.subject, one.candidate, one.graph) for one in found]
 
 
-def _print(search: Search, rows: Rows) -> None:
+def _print(search: Search, rows: Rows, budget: float) -> None:
     gain, found = result_of(search), proposals(search)
     if gain is not None:
         say.out(gain_table(search, gain))
         say.out()
         say.out(text_table(PINS, pin_lines(found)))
         say.out()
-    for sentence in (*summary(search), *pinned_sentences(search, rows)):
-        say.out(f"{sentence[0].upper()}{sentence[1:]}.")
+    sentences = [*summary(search), *pinned_sentences(search, rows)]
     if gain is None:
-        say.out("Nothing was found with which the graph is faster.")
-    else:
+        sentences.append(no_gain_text(search, budget))
+    for sentence in sentences:
+        say.out(f"{sentence[0].upper()}{sentence[1:]}.")
+    if gain is not None:
         say.out(SURE)
     if not is_finished(search):
         say.out(f"More may be found: rocm-tui improve {search.graph}")

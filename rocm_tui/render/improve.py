@@ -14,6 +14,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, text_table
 from rocm_tui.search.errors import ERROR, LOOKS
 from rocm_tui.search.standing import Gain, Standing, standing
+from rocm_tui.search.steps import finished
 from rocm_tui.search.types import (
     Alone,
     Candidate,
@@ -235,22 +236,40 @@ PINS: tuple[Field[PinLine], ...] = (
 )  # fmt: skip
 
 
+def no_gain_text(search: Search, budget: float) -> str:
+    """Say why a search that ended within `budget` seconds states no gain, without a full stop.
+
+    Only a finished search has shown that there is nothing to find.
+    """
+    if finished(search):
+        return "nothing was found with which the graph is faster"
+    spent = f"the budget of {fmt.seconds(budget)} ran out"
+    if not search.tries:
+        return f"{spent} while preparing; nothing was tried"
+    return f"{spent} before the search was finished; no gain is confirmed so far"
+
+
 def summary(search: Search) -> list[str]:
     """What was tried, in sentences."""
     now = standing(search)
-    trials = sum(attempt.trial is not None for attempt in search.tries)
-    arms = sum(len(results(attempt)) for attempt in search.tries if attempt.kind == "screen")
-    tried = {attempt.subject for attempt in search.tries if attempt.kind == "screen"}
-    lines = [
-        f"{len(tried)} of {counted(len(search.subjects), 'tuning')} tried: "
-        f"{counted(arms, 'choice')} in {counted(trials, 'trial')}, {fmt.seconds(search.seconds)}"
-    ]
+    lines = [_tried(search)] if search.tries else []
     lines += _unfit(search)
     lines += _wrong(search)
     lines += _unsure(now)
     if now.stopped:
         lines.append(f"stopped, as trial after trial failed: {now.stopped}")
     return [plain(line) for line in lines]
+
+
+def _tried(search: Search) -> str:
+    """`2 of 3 tunings tried: 5 choices in 9 trials, 40 s`."""
+    trials = sum(attempt.trial is not None for attempt in search.tries)
+    arms = sum(len(results(attempt)) for attempt in search.tries if attempt.kind == "screen")
+    tried = {attempt.subject for attempt in search.tries if attempt.kind == "screen"}
+    return (
+        f"{len(tried)} of {counted(len(search.subjects), 'tuning')} tried: "
+        f"{counted(arms, 'choice')} in {counted(trials, 'trial')}, {fmt.seconds(search.seconds)}"
+    )
 
 
 def _unsure(now: Standing) -> list[str]:

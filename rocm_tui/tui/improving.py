@@ -26,7 +26,14 @@ from rocm_tui.config.reading import config
 from rocm_tui.environment import lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Job, JobKind, Order, QueueRun
-from rocm_tui.render.improve import gain_text, note_of, step_text, subject_title, summary
+from rocm_tui.render.improve import (
+    gain_text,
+    no_gain_text,
+    note_of,
+    step_text,
+    subject_title,
+    summary,
+)
 from rocm_tui.render.prove import figure, result
 from rocm_tui.render.trials import graph_title
 from rocm_tui.search.types import Search
@@ -101,10 +108,11 @@ def improve_order(graph: GraphRow, layout: Layout) -> Order:
         def tell(news: News) -> None:
             run.tell(step_text(news.search, news.step), left=news.left)
 
-        search = Improving(run, layout, graph, tell=tell).go()
+        improving = Improving(run, layout, graph, tell=tell)
+        search = improving.go()
         gain = result_of(search)
         if gain is None:
-            return f"nothing faster was found; {summary(search)[0]}"
+            return "; ".join((no_gain_text(search, improving.budget), *summary(search)[:1]))
         count = len(gain.arm)
         return f"{gain_text(gain)} with {counted(count, 'pin')}, which T proposes"
 

@@ -40,7 +40,8 @@ from rocm_tui.errors import NoSuchGraph, RocmTuiError
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.render.improve import news_text, note_of, search_json, summary
 from rocm_tui.search.types import Search
-from tests.support.graph_log import inputs
+from rocm_tui.session.graph_rows import GraphTuning
+from tests.support.graph_log import inputs, use
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
 
 
@@ -93,6 +94,7 @@ def test_what_measuring_rules_out_is_not_tried_but_the_fastest_of_each_kind_is(
 ) -> None:
     workers = Workers(slower=1.5)
     search = improve(layout, workers)
+    assert search.subjects
     assert all(len(subject.candidates) == 1 for subject in search.subjects)  # of another maker
 
 
@@ -354,8 +356,26 @@ def test_the_graph_that_a_person_means(layout: Layout) -> None:
         pick_graph([row], "b")
     with pytest.raises(NotTried, match="not captured"):
         pick_graph([replace(row, path=None)])
+    refused = replace(row, path=None, graph=replace(row.graph, uncaptured="an op of torchvision"))
+    with pytest.raises(NotTried, match=f"graph {GRAPH} could not be captured: an op of torchv"):
+        pick_graph([refused], "aaa")
     with pytest.raises(NotTried, match="capture"):
         pick_graph([])
+
+
+def test_a_tuning_that_no_source_has_is_neither_measured_nor_tried(layout: Layout) -> None:
+    row, unknown = graph_of(layout), use(99)
+    tunings = {**row.tunings, unknown.key: GraphTuning(unknown)}
+    workers = Workers()
+    search = Improving(workers, layout, replace(row, tunings=tunings)).go()
+    assert is_finished(search)
+    (unfit,) = (subject for subject in search.subjects if subject.unfit)
+    assert (unfit.inputs, unfit.unfit) == (
+        unknown.inputs,
+        "its tuning is in no cache that was read",
+    )
+    measured = {job.inputs for job in workers.jobs if isinstance(job, MeasureJob)}
+    assert measured == {inputs(8), inputs(16), inputs(24)}
 
 
 def test_a_graph_without_anything_to_try_says_why(layout: Layout) -> None:

@@ -88,7 +88,7 @@ def test_the_end_is_two_tables_and_sentences(
     layout: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search = searched(layout)
-    command._print(search, rows_of(graph_of(layout)))
+    command._print(search, rows_of(graph_of(layout)), 600.0)
     text = capsys.readouterr().out
     assert text.startswith("graph ")
     assert f"\n{GRAPH}  " in text
@@ -100,8 +100,34 @@ def test_the_end_is_two_tables_and_sentences(
 
 def test_nothing_found_is_said(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     search = Improving(Workers(), layout, graph_of(layout)).go()
-    command._print(search, rows_of(graph_of(layout)))
+    command._print(search, rows_of(graph_of(layout)), 600.0)
     assert "Nothing was found" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("jobs", "sentence"),
+    [
+        (1, "The budget of 10 s ran out while preparing; nothing was tried."),
+        (4, "The budget of 10 s ran out before the search was finished; no gain is confirmed so"),
+    ],
+)
+def test_a_budget_that_ran_out_is_not_reported_as_nothing_found(
+    layout: Layout, jobs: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first jobs measure choices alone; the clock passes the budget during the last job."""
+    workers = Workers()
+    graph = graph_of(layout)
+
+    def clock() -> float:
+        return 11.0 if len(workers.jobs) >= jobs else 0.0
+
+    search = Improving(workers, layout, graph, budget=10.0, clock=clock).go()
+    command._print(search, rows_of(graph), 10.0)
+    out = capsys.readouterr().out
+    assert sentence in out
+    assert "Nothing was found" not in out
+    assert ("tried: " in out) == bool(search.tries)
+    assert f"More may be found: rocm-tui improve {GRAPH}" in out
 
 
 def test_bad_words_are_refused() -> None:
