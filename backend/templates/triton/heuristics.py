@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from backend.model.ops import ITEM_BYTES
-from backend.templates.epilogue import Epilogue
 from backend.templates.errors import ConfigError
 from backend.templates.problem import Expr
 from backend.templates.triton.choice import TritonGemmConfig
@@ -91,8 +90,6 @@ class ProductShape:
     k: int
     batch: int
     item_bytes: int
-    copies: int = 1
-    """Values of each element that the epilogue keeps at once."""
 
 
 def configs(
@@ -111,8 +108,7 @@ def configs(
         raise ConfigError(f"no Triton configs for {arch}; there are some for {', '.join(ARCHES)}")
     m, n = map(hint, problem.out.sizes[-2:])
     k, batch = hint(problem.a.sizes[-1]), hint(problem.batch)
-    copies = _epilogue_copies(problem.epilogue)
-    shape = ProductShape(m, n, k, batch, ITEM_BYTES[problem.a.dtype], copies)
+    shape = ProductShape(m, n, k, batch, ITEM_BYTES[problem.a.dtype])
     if m * n * batch == 0:
         return ()
     unit = ARCHES[arch]
@@ -123,10 +119,10 @@ def configs(
 def fits(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> bool:
     """Whether LDS and registers suffice, with no spill expected."""
     allowed = REGISTERS // max(1, config.num_warps // SIMDS)
-    # Sums that fill half of the registers (256 x 256 on eight waves) spill now and then.
+    # Sums that fill half of the registers (256 x 256 on eight waves) spill now and then. The other
+    # half is enough for any epilogue: the longest, such as gelu, keeps three values an element.
     needed = max(
         registers(config, shape.item_bytes, narrow=True),
-        _sums(config) * shape.copies + _OTHER_REGISTERS,
         words(shape.item_bytes) * _sums(config) * 8 // 3,
     )
     return lds_bytes(config, shape.item_bytes, arch) <= arch.lds and needed <= allowed
@@ -156,23 +152,6 @@ def registers(config: TritonGemmConfig, item_bytes: int, *, narrow: bool = False
 def words(item_bytes: int) -> int:
     """Registers of a sum: fp64 alone is summed up in more than one."""
     return 2 if item_bytes == 8 else 1
-
-
-def _epilogue_copies(epilogue: Epilogue | None) -> int:
-    """How many values of each element the store keeps at once, as seen in compiled kernels."""
-    if epilogue is None:
-        return 1
-    if {step.function for step in epilogue.steps} & _LONG:
-        return 3
-    return 2 if epilogue.loads else 1
-
-
-_LONG = {"exp", "exp2", "log", "log2", "log10", "sigmoid", "tanh", "erf", "silu", "gelu"} | {
-    "gelu_tanh",
-    "truediv",
-    "sqrt",
-    "rsqrt",
-}
 
 
 def estimated_clocks(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from backend.disk import exchange
 from backend.disk.writers import check_unwritten, writer_of
-from backend.errors import Busy
+from backend.errors import Busy, CacheUnreadable, NotWritable
 
 
 def test_who_has_a_file_open_to_write(tmp_path: Path) -> None:
@@ -38,3 +38,19 @@ def test_what_is_written_by_a_program_that_opened_it_meanwhile_is_kept(tmp_path:
     assert exchange.update(path, edit, exchange.newer)
     assert path.read_bytes() == b"b\nmore\n"
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_garbage_in_the_place_of_what_was_displaced_is_never_overwritten(tmp_path: Path) -> None:
+    """Where it cannot be moved out of the way, the file is left alone too."""
+    path = tmp_path / "hash"
+    path.write_bytes(b"a\n")
+    garbage = exchange.leftover_path(path)
+    garbage.write_bytes(b"torn")
+    (tmp_path / f".{path.name}.rocm_tui.unreadable" / "full").mkdir(parents=True)
+
+    def merge(path: Path, newer: bytes, older: bytes) -> bytes:
+        raise CacheUnreadable("no cache")
+
+    with pytest.raises(NotWritable, match="is in the way; move it away"):
+        exchange.update(path, lambda data: b"b\n", merge)
+    assert (path.read_bytes(), garbage.read_bytes()) == (b"a\n", b"torn")

@@ -246,3 +246,21 @@ def test_a_ratio_is_as_good_as_two_times() -> None:
 def test_an_arm_that_a_process_lacks_is_no_comparison() -> None:
     with pytest.raises(ValueError, match="one entry a round"):
         across_processes([{0: 1.0, 1: 1.0}, {0: 1.0}])
+
+
+# Several arms
+
+
+def test_the_error_is_divided_by_the_number_of_comparisons() -> None:
+    """Arm 1 of three is judged as the only one at half the error would be: two comparisons."""
+    machine = Machine("divided", (1.0, 1.02, 1.05), lambda _: Noise(core=0.02))
+    machine.run(64)
+    three = {int(arm): passes for arm, passes in machine.samples.items()}
+    two = {arm: three[arm] for arm in (0, 1)}
+    half = judge_arms(two, machine.blocks, error=0.02)[1]
+    assert judge_arms(three, machine.blocks, error=0.04)[1] == half
+
+    processes = Processes("divided", (1.0, 1.02, 1.05), 0.01).run(12)
+    pairs = [{arm: process[arm] for arm in (0, 1)} for process in processes]
+    half = across_processes(pairs, error=0.02)[1]
+    assert across_processes(processes, error=0.04)[1] == half

@@ -23,6 +23,7 @@ from backend.pins.file import HeldText, Record, read_pin_file
 from backend.pins.store import PinStore
 from backend.sharing.bundle.arrive import take
 from backend.sharing.bundle.examine import examine
+from backend.sharing.bundle.parts import part_of
 from tests.support.bundle_lab import (
     ALL,
     CODE,
@@ -242,3 +243,16 @@ def test_several_at_once(there: Layout, here: Layout, path: Path) -> None:
     assert {name: placed(here)[name] for name in FILES} == FILES and not here.arriving.exists()
     assert [s.state for s in PinStore(here).status()] == ["active"]
     assert [entry.what for entry in PinStore(here).history()] == ["pin"]
+
+
+@pytest.mark.parametrize("name", sorted({*FILES, GROUP} - {CONFIG}))
+def test_what_is_run_once_it_has_arrived_is_a_program(name: str) -> None:
+    """`unbundle` takes programs only with the digest that the sender said."""
+    part = part_of(name)
+    assert part is not None and part.program
+
+
+@pytest.mark.parametrize("name", ["pins.json", "cache/hash", CONFIG])
+def test_data_is_no_program(name: str) -> None:
+    part = part_of(name)
+    assert part is not None and not part.program

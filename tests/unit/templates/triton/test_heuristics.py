@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sympy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.model.ops import ITEM_BYTES
@@ -26,7 +26,6 @@ def gemm(m: Expr, n: Expr, k: Expr, dtype: str = "float16", batch: Expr = 1) -> 
     return TritonGemm(operand("a", m, k), operand("b", k, n), operand("c", m, n))
 
 
-@settings(deadline=None)
 @given(
     m=SIZES,
     n=SIZES,

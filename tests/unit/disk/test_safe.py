@@ -1,0 +1,50 @@
+"""Files that are replaced as a whole, and are on the disk once they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from backend.disk import safe
+from backend.errors import NotWritable
+
+
+def test_the_content_is_synced_before_the_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut leaves an empty file where the old one was."""
+    path = tmp_path / "pins.json"
+    path.write_bytes(b"old")
+    synced: list[tuple[bytes, bytes]] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        fsync(descriptor)
+        file = Path(f"/proc/self/fd/{descriptor}")
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            synced.append((file.read_bytes(), path.read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    safe.write_atomic(path, b"new")
+    assert synced == [(b"new", b"old")]
+    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_replaced_file_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "pins.json"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    safe.write_atomic(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_what_is_in_the_way_is_named_and_the_file_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "pins.json"
+    path.write_bytes(b"old")
+    safe.temporary_path(path).mkdir()
+    with pytest.raises(NotWritable, match="is in the way; move it away"):
+        safe.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"

@@ -1,0 +1,107 @@
+"""Event logs on a disk that fills up, and the ends of logs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter, end_log, is_released, read_log
+from backend.errors import UnsafePath
+from backend.model.events import SessionEnded, SessionStarted, TuningFailed
+from backend.model.session import Session
+from tests.support.store_disks import mounted
+
+SESSION = Session("abc", host="gpu7", pid=7)
+EVENT = TuningFailed(1, 1.0, "x" * 30_000)
+
+
+def test_an_event_that_was_written_in_part_is_reported_and_is_the_last(tmp_path: Path) -> None:
+    """The disk takes the first part of a line, and has room again before the next event."""
+    with mounted(tmp_path / "disk") as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"x" * 300_000)
+        writer = EventWriter(Layout(disk), SESSION)
+        written = 0
+        while writer.write(EVENT):
+            written += 1
+        assert not writer.path.read_bytes().endswith(b"\n")  # the test's own premise
+        assert writer.error is not None and "the disk is full" in writer.error
+        ballast.unlink()
+        assert not writer.write(EVENT)
+        events, faults = read_log(writer.path)
+        assert events == [SessionStarted(SESSION), *[EVENT] * written] and written > 3
+        assert not faults
+
+
+def test_a_written_event_is_in_the_file_whatever_another_thread_is_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed right after `write` returned loses nothing."""
+    writer = EventWriter(Layout(tmp_path), SESSION)
+    writer.write(EVENT)
+    writing = threading.Event()
+    write = os.write
+
+    def write_slowly(descriptor: int, data: bytes) -> int:
+        if threading.current_thread() is slow:
+            writing.set()
+            time.sleep(0.3)
+        return write(descriptor, data)
+
+    slow = threading.Thread(target=writer.write, args=(EVENT,))
+    monkeypatch.setattr(os, "write", write_slowly)
+    slow.start()
+    assert writing.wait(10)
+    last = TuningFailed(2, 2.0, "the last one")
+    assert writer.write(last)
+    assert last in read_log(writer.path)[0]
+    slow.join()
+    assert read_log(writer.path)[0] == [SessionStarted(SESSION), EVENT, EVENT, last]
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"event": "tuning_fai'])
+def test_the_log_of_a_dead_writer_is_ended_once(tmp_path: Path, torn: bytes) -> None:
+    layout = Layout(tmp_path)
+    writer = EventWriter(layout, SESSION)
+    writer.write(EVENT)
+    with writer.path.open("ab") as stream:
+        stream.write(torn)
+    assert not is_released(writer.path)
+    writer.close()
+    assert is_released(writer.path)
+    assert end_log(layout, writer.path)
+    events, faults = read_log(writer.path)
+    assert events[:2] == [SessionStarted(SESSION), EVENT] and len(faults) == (1 if torn else 0)
+    assert isinstance(events[2], SessionEnded) and len(events) == 3
+    content = writer.path.read_bytes()
+    assert not end_log(layout, writer.path) and writer.path.read_bytes() == content
+
+
+def test_a_log_that_ended_itself_is_left_alone(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    writer = EventWriter(layout, SESSION)
+    writer.write(SessionEnded(2.0))
+    writer.close()
+    assert not writer.write(EVENT)
+    assert not end_log(layout, writer.path)
+    assert read_log(writer.path) == ([SessionStarted(SESSION), SessionEnded(2.0)], [])
+
+
+def test_only_logs_of_sessions_are_ended(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "cache")
+    layout.sessions.mkdir(parents=True)
+    elsewhere = tmp_path / "train.log"
+    elsewhere.write_bytes(b"epoch 1\n")
+    link = layout.sessions / "link.jsonl"
+    link.symlink_to(elsewhere)
+    assert not end_log(layout, elsewhere)
+    assert not end_log(layout, layout.sessions / "missing.jsonl")
+    with pytest.raises(UnsafePath):
+        end_log(layout, link)
+    assert elsewhere.read_bytes() == b"epoch 1\n"
+    assert not is_released(layout.sessions / "missing.jsonl")
