@@ -34,6 +34,8 @@ MAX_INDEX = 1023
 """The highest device index that a variant is computed for."""
 
 _DEVICE = re.compile(rb"(DeviceProperties\(type='\w{1,20}', index=)(None|\d{1,4})(?=, )")
+_PROPERTIES = re.compile(rb"DeviceProperties\(type='\w{1,20}', index=[^,]{1,4}, ([^()]{0,2000})\)")
+_PROPERTY = re.compile(r"(\w{1,60})=('[^']{0,200}'|[^,]{1,60})")
 _CONSTANT = re.compile(r"^[ \t]*(\w{1,200}) : tl\.constexpr = ([^\n]{0,400})$", re.MULTILINE)
 _LAUNCH = re.compile(
     r"\bnum_stages=(\d{1,4}),\s{0,200}num_warps=(\d{1,4})"
@@ -52,10 +54,20 @@ class DeviceModule:
     extra: bytes
     index: int | None
 
+    def text_on(self, index: int | None) -> bytes:
+        """The module's text, were it generated for the device `index`."""
+        return _DEVICE.sub(rb"\g<1>" + str(index).encode(), self.text)
+
     def key(self, index: int | None) -> str:
         """The module's key, were it generated for the device `index`."""
-        device = _DEVICE.sub(rb"\g<1>" + str(index).encode(), self.text)
-        return code_hash(device.strip() + b"||" + self.extra)
+        return code_hash(self.text_on(index).strip() + b"||" + self.extra)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of the device, without its index: the text of each by its name."""
+        found = _PROPERTIES.search(self.text)
+        text = "" if found is None else found[1].decode("utf-8", "replace")
+        return dict(_PROPERTY.findall(text))
 
 
 @dataclass(slots=True)
@@ -71,17 +83,17 @@ class ChoiceVariants:
     def device(self, choice: str) -> int | None:
         """The index of the device that `choice` was generated for; None if its hash is the same on
         all devices, or if that is unknown."""
-        module = self._module(choice)
+        module = self.module(choice)
         return None if module is None else module.index
 
     def is_known(self, choice: str) -> bool:
         """Whether the hashes of `choice` on other devices are known."""
-        return not _may_differ(choice) or self._module(choice) is not None
+        return not may_differ(choice) or self.module(choice) is not None
 
     def on(self, choice: str, index: int) -> str:
         """The hash of the same kernel on the device `index`; `choice` where it has no other, or
         none that is known."""
-        module = self._module(choice)
+        module = self.module(choice)
         if module is None or module.index is None:
             return choice
         digest = digest_in(choice) or ""
@@ -103,8 +115,9 @@ class ChoiceVariants:
             split.setdefault(self.device(choice), []).append(choice)
         return split
 
-    def _module(self, choice: str) -> DeviceModule | None:
-        if not _may_differ(choice):
+    def module(self, choice: str) -> DeviceModule | None:
+        """The module of `choice`; None where it is missing, or no device is in its hash."""
+        if not may_differ(choice):
             return None
         digest = digest_in(choice)
         if digest is None:
@@ -141,7 +154,8 @@ def device_folders(root: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal() and int(name) <= MAX_INDEX)
 
 
-def _may_differ(choice: str) -> bool:
+def may_differ(choice: str) -> bool:
+    """Whether a choice may have another hash on another device."""
     return kind_of(choice) == "triton" and not is_own(choice)
 
 

@@ -30,7 +30,8 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The choice of a problem: its hash and name, and the milliseconds of each choice that the
-    rank knew when it chose, by hash."""
+    rank knew when it chose, by hash. The hashes are those on device 0, whichever device a rank has:
+    so they name the same kernels on all devices of a kind."""
 
     by: Rank
     op: str

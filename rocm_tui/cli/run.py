@@ -69,6 +69,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="a folder for this job alone that all of its hosts share; one host needs none",
     )
     parser.add_argument(
+        "--all-devices",
+        action="store_true",
+        help="tune once for all GPUs of a kind: keep times for the others too, so that nothing is "
+        "benchmarked there; implies --agree",
+    )
+    parser.add_argument(
         "--measure-kernels",
         nargs="?",
         type=float,
@@ -103,6 +109,7 @@ def do_run(args: argparse.Namespace) -> int:
         cache_triton=args.cache_triton,
         agree=_agree(args),
         agree_dir=args.agree_dir,
+        all_devices=args.all_devices,
         measure_kernels=args.measure_kernels,
         cache_dir=args.cache_dir,
         id=args.id,
@@ -128,7 +135,7 @@ def _agree(args: argparse.Namespace) -> float | None:
     if told is not None and not 0 < told <= job.MOST_SECONDS:
         raise UsageError(f"--agree-timeout: more than 0 and at most {job.MOST_SECONDS:g} seconds")
     wanted, seconds = args.agree, told
-    if wanted is None and (told is not None or args.agree_dir is not None):
+    if wanted is None and (told is not None or args.agree_dir is not None or args.all_devices):
         wanted = True
     if (wanted is None or (wanted and seconds is None)) and config_given():
         from rocm_tui.config.reading import config  # where there are settings

@@ -27,7 +27,14 @@ from backend.disk.layout import Layout
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.disk.safe import check_file, make_folder
 from backend.errors import StoreError
-from backend.inductor.hooks.environment import CAPTURE, CHECK, MEASURE, SHARES, TEMPLATES
+from backend.inductor.hooks.environment import (
+    ALL_DEVICES,
+    CAPTURE,
+    CHECK,
+    MEASURE,
+    SHARES,
+    TEMPLATES,
+)
 from backend.processes.ending import die_by
 from backend.ranks.job import AGREE, FOLDER
 from rocm_tui import say
@@ -238,6 +245,7 @@ def run(
     cache_triton: bool = False,
     agree: float | None = None,
     agree_dir: Path | None = None,
+    all_devices: bool = False,
     measure_kernels: float = 0.0,
     cache_dir: Path | None = None,
     env: Mapping[str, str] = os.environ,
@@ -251,6 +259,7 @@ def run(
     would have seen; where that signal does not kill us, 128 + its number is returned. `id` names
     the run, where somebody looks for its logs. With `agree` the ranks of a job take their choices
     from each other, and wait so many seconds for one; with 0 they do not, whatever `env` says.
+    With `all_devices` times are kept for all devices of the kind of the one that measured them.
     """
     child_env = dict(env)
     if cache_dir is not None:
@@ -272,6 +281,8 @@ def run(
         child_env["TRITON_CACHE_AUTOTUNING"] = "1"
     if agree is not None:
         child_env[AGREE] = f"{agree:g}"
+    if all_devices:
+        child_env[ALL_DEVICES] = "1"
     if agree_dir is not None:
         child_env[FOLDER] = str(agree_dir.absolute())
     forbidden = hooks_forbidden(child_env)

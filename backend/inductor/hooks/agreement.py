@@ -24,6 +24,7 @@ from typing import Any
 
 from backend.disk.layout import Layout
 from backend.inductor.guard import say_once
+from backend.inductor.hooks.devices import identities
 from backend.inductor.hooks.environment import home
 from backend.inductor.hooks.recording import Recorder, recorder
 from backend.inductor.hooks.tuning_watch import TuningWatch
@@ -167,6 +168,7 @@ class Turn:
         self._lead: Lead | None = None
         self._decision: Decision | None = None
         self._waited = 0.0
+        self._identities = identities(choices, home.current()) if turns is not None else {}
         self._reason = agreement.trouble
         self._alone = bool(agreement.trouble)
         self._beaten = 0.0
@@ -204,7 +206,7 @@ class Turn:
         NoBoard."""
         self.why = "pin"
         holds = self._decide(pinned, {})
-        if holds is not None and holds.hash != pinned.hash_key():
+        if holds is not None and holds.hash != self._identity(pinned):
             self._apart(
                 holds,
                 f"a pin holds here, and rank {holds.by.rank} chose {holds.name}",
@@ -214,7 +216,7 @@ class Turn:
     def _takes(self, decision: Decision) -> bool:
         """Offer that choice alone; without it the next question is asked."""
         question = self._questions[0]
-        offered = [choice for choice in self.choices if choice.hash_key() == decision.hash]
+        offered = [choice for choice in self.choices if self._identity(choice) == decision.hash]
         new = self._agreement.is_new(question)
         if offered:
             self.choices, self._decision = offered[:1], decision
@@ -246,8 +248,8 @@ class Turn:
         try:
             while times and self._questions:
                 fastest = min(times, key=times.__getitem__)
-                by_hash = {choice.hash_key(): ms for choice, ms in times.items()}
-                decision = self._decide(fastest, by_hash)
+                by_identity = {self._identity(choice): ms for choice, ms in times.items()}
+                decision = self._decide(fastest, by_identity)
                 if decision is None or self._is_ours(decision):
                     return timings
                 if self._takes(decision):
@@ -264,13 +266,18 @@ class Turn:
         ours = Decision(
             self._turns.me,
             self.tuning.key.op,
-            str(choice.hash_key()),
+            self._identity(choice),
             str(choice.name),
             time.time(),
             timings,
         )
         self._agreement.is_new(self._questions[0])
         return self._turns.decide(self._questions[0], ours)
+
+    def _identity(self, choice: ChoiceCaller) -> str:
+        """What other ranks, on other devices of the same kind, know a choice by."""
+        hash_ = str(choice.hash_key())
+        return self._identities.get(hash_, hash_)
 
     def _is_ours(self, decision: Decision) -> bool:
         return self._turns is not None and decision.by.process == self._turns.me.process
@@ -300,14 +307,17 @@ class Turn:
         """Tell what there was between the ranks; why the choice was selected, if that is known."""
         if self._reason or self.why == "rank":
             known = self._decision
+            here = {identity: name for name, identity in self._identities.items()}
             self.tuning.asked(
                 RanksAsked(
                     self.tuning.n,
                     time.time(),
                     None if known is None else known.by.rank,
-                    None if known is None else known.hash,
+                    None if known is None else here.get(known.hash, known.hash),
                     self._waited,
-                    {} if known is None else known.timings,
+                    {}
+                    if known is None
+                    else {here.get(name, name): ms for name, ms in known.timings.items()},
                     self._reason,
                 )
             )
@@ -351,7 +361,8 @@ def _questions(
 ) -> tuple[str, str]:
     key = tuning.key
     told = (_device(layout), key.op, key.inputs, key.precision, text_of(tuning.given))
-    return problem_name(*told), problem_name(*told, *sorted(str(c.hash_key()) for c in choices))
+    offered = sorted(identities(choices, home.current()).values())
+    return problem_name(*told), problem_name(*told, *offered)
 
 
 def _device(layout: Any) -> str:

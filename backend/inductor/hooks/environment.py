@@ -34,6 +34,9 @@ CAPTURE = "ROCM_TUI_CAPTURE"
 MEASURE = "ROCM_TUI_MEASURE_KERNELS"
 """The variable: seconds for which each Triton kernel is measured again once it was tuned."""
 
+ALL_DEVICES = "ROCM_TUI_ALL_DEVICES"
+"""The variable: `1` keeps the times that one device measured for all devices of its kind."""
+
 _BACKEND = Path(__file__).parents[2]
 
 
@@ -74,6 +77,10 @@ def rank(env: Mapping[str, str] = os.environ) -> int | None:
 def wanted(env: Mapping[str, str] = os.environ) -> bool:
     """Whether our templates are."""
     return env.get(TEMPLATES, "") not in ("", "0")
+
+
+def all_devices_wanted(env: Mapping[str, str] = os.environ) -> bool:
+    return env.get(ALL_DEVICES, "") not in ("", "0")
 
 
 def check_wanted(env: Mapping[str, str] = os.environ) -> bool:

@@ -24,7 +24,8 @@ from backend.cache.journal import written
 from backend.cache.lookup import TunedCache
 from backend.errors import UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once, shielded, when_aside
-from backend.inductor.hooks import agreement, compiling, tuning_watch, unkept
+from backend.inductor.hooks import agreement, compiling, devices, tuning_watch, unkept
+from backend.inductor.hooks.environment import all_devices_wanted
 from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder, recorder
 from backend.inductor.hooks.tuning_watch import (
@@ -90,8 +91,12 @@ class TunedLookup(torch_api.LazySystem):
         beside(self._keep_as_stock, self._insert, local_cache)
 
     def _insert(self, stock: Stock, local_cache: dict[str, Any]) -> None:
+        cache, news = self._tuned(), unkept.kept(written(local_cache))
+        if all_devices_wanted():
+            with quietly("times are not taken over for other devices"):
+                news = devices.for_all_devices(news, cache.view(), cache.path.parent.parent)
         try:
-            self._tuned().insert(unkept.kept(written(local_cache)))
+            cache.insert(news)
         except UnsafePath as error:
             say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
             self._keep_as_stock(local_cache)

@@ -189,6 +189,22 @@ def device_facts(device: torch.device | None = None) -> DeviceFacts:
     return DeviceFacts(facts.name, arch, facts.multi_processor_count)
 
 
+def devices_alike(index: int) -> list[int]:
+    """The other GPUs that this process sees and that are of the kind of GPU `index`: Inductor
+    generates the same kernels for them."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index >= count:
+        return []
+    kind = _kind_of_gpu(index)
+    return [other for other in range(count) if other != index and _kind_of_gpu(other) == kind]
+
+
+def _kind_of_gpu(index: int) -> tuple[object, ...]:
+    facts = torch.cuda.get_device_properties(index)
+    names = ("name", "gcnArchName", "major", "minor", "multi_processor_count", "warp_size")
+    return tuple(getattr(facts, name, None) for name in names)
+
+
 def threads() -> int:
     """For as many as that Inductor makes C++ kernels."""
     asked = setting("cpp.threads")

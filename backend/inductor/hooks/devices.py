@@ -1,0 +1,52 @@
+"""Choices on the other devices of this box: their identities, and times taken over for them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from backend.cache.journal import Tuned
+from backend.cache.taken_over import for_devices, write_modules
+from backend.cache.variants import ChoiceVariants
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.tuning import ChoiceCaller
+
+
+@functools.lru_cache(maxsize=8)
+def variants_below(root: Path) -> ChoiceVariants:
+    """The hashes of choices on other devices, from the modules below a cache dir."""
+    return ChoiceVariants(root)
+
+
+def identities(choices: Iterable[ChoiceCaller], root: Path) -> dict[str, str]:
+    """What names each choice on all devices of a kind, by its hash on this one."""
+    variants = variants_below(root)
+    hashes = [str(choice.hash_key()) for choice in choices]
+    return {name: variants.identity(name) for name in hashes}
+
+
+def for_all_devices(tuned: Sequence[Tuned], known: Mapping[str, object], root: Path) -> list[Tuned]:
+    """`tuned` with the times of each problem under the hashes of the other devices of its kind too.
+    `known` is the content of the cache so far. Raises StoreErrors."""
+    variants = variants_below(root)
+    return [_of_all(each, known, variants) for each in tuned]
+
+
+def _of_all(tuned: Tuned, known: Mapping[str, object], variants: ChoiceVariants) -> Tuned:
+    index = next((i for i in map(variants.device, tuned.timings) if i is not None), None)
+    others = [] if index is None else torch_api.devices_alike(index)
+    if not others:
+        return tuned
+    before = _timings(known, tuned)
+    taken = for_devices(tuned.timings, variants, others, before)
+    write_modules(variants, tuned.timings, others)
+    return replace(tuned, timings={**tuned.timings, **taken})
+
+
+def _timings(known: Mapping[str, object], tuned: Tuned) -> Mapping[str, float]:
+    node: object = known
+    for name in (tuned.op, tuned.inputs, tuned.precision):
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node if isinstance(node, Mapping) else {}
