@@ -6,12 +6,14 @@ import os
 import sys
 
 from tests.support.places import ROOT
+from tests.support.quick import avx2_cpu
 
 SUPPORT = ROOT / "tests" / "support"
 
 
 def hasten() -> None:
     """Of this process, for all that it starts."""
+    avx2_cpu.emulate()
     # Tests run side by side: kernels whose threads wait for each other's core take a thousand
     # times as long.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

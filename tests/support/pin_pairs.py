@@ -187,7 +187,16 @@ class Field:
 
         return forked(action, self.noise)
 
-    def draw(self, random_: random.Random) -> Pair:
+    def draw(self, random_: random.Random, apart: bool) -> Pair:
+        """A pair whose program does not offer what is pinned if `apart`, where there is one."""
+        pairs = (self._drawn(random_) for _ in range(100))
+        pair = next((p for p in pairs if self.is_apart(p) == apart), None)
+        return pair or self._drawn(random_)
+
+    def is_apart(self, pair: Pair) -> bool:
+        return pair.hash not in self.offered[pair.program][pair.key]
+
+    def _drawn(self, random_: random.Random) -> Pair:
         program = random_.choice([p for p in self.programs if self.offered.get(p)])
         key = random_.choice(sorted(self.offered[program], key=str))
         measured = self.measured(key)
@@ -278,9 +287,9 @@ def main(arguments: Sequence[str]) -> int:
     field = Field(args.cache_dir, programs, args.hooks)
     random_ = random.Random(args.seed)
     apart = failures = 0
-    for _ in range(args.count):
-        pair = field.draw(random_)
-        apart += pair.hash not in field.offered[pair.program][pair.key]
+    for at in range(args.count):
+        pair = field.draw(random_, apart=at % 3 == 1)
+        apart += field.is_apart(pair)
         wrong = field.check(pair)
         if wrong:
             failures += 1

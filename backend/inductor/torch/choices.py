@@ -106,6 +106,14 @@ def narrow_sums(device: torch.device, dtype: torch.dtype) -> bool:
     return any(found) if isinstance(found, tuple) else bool(found)
 
 
+def onednn_takes(dtype: torch.dtype) -> bool:
+    """Whether oneDNN computes convolutions of half precision `dtype` on this CPU: bfloat16 needs
+    AVX-512, float16 what few CPUs have. Elsewhere PyTorch's own kernels do."""
+    name = {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
+    supported = getattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", None)
+    return torch.backends.mkldnn.enabled and supported is not None and bool(supported())
+
+
 def _in_graph(op: str) -> Mapping[str, Any]:
     node: Any = getattr(V.graph, "current_node", None)
     target, aten = getattr(node, "target", None), torch.ops.aten

@@ -33,8 +33,10 @@ def bound_of(choice: ChoiceCaller, exact: Exact, dtype: torch.dtype) -> Exact | 
     Ours may have an activation that the op has not."""
     request = torch_choices.request_of(choice)
     if not isinstance(request, ROCmBenchmarkRequest):
-        narrow = is_extern(choice) and torch_choices.narrow_sums(exact.values.device, dtype)
-        return exact.narrow(dtype) if narrow else exact
+        if not is_extern(choice):
+            return exact
+        narrow = torch_choices.narrow_sums(exact.values.device, dtype)
+        return (exact.narrow(dtype) if narrow else exact).of_library()
     if getattr(request.reference, "fast_sums", False):
         return None
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,14 @@ class Convolution:
     @property
     def transposed(self) -> bool:
         return any(self.given["transposed"])
+
+    @property
+    def large_output_padding(self) -> bool:
+        """Whether PyTorch keeps it from oneDNN, which has no such output padding."""
+        padding, stride = self.given["output_padding"], self.given["stride"]
+        size = max(len(padding), len(stride))
+        pairs = zip(padding * (size // len(padding)), stride * (size // len(stride)), strict=True)
+        return self.transposed and any(added >= step for added, step in pairs)
 
     def of(self, one: Tensor, other: Tensor) -> Tensor:
         """Of the op's two tensors, without a bias."""
@@ -63,6 +72,56 @@ class Convolution:
         window = (self.sizes if self.op == "convolution_bwd_weight" else other.shape)[2:]
         alone = all(size == 1 for size in window)
         return alone or max(self.given["dilation"]) > 1 or max(self.given["stride"]) > 2
+
+    def partial_sums(self, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The partial sums that PyTorch's own CPU kernels round to the type of the result: the sum
+        of their absolute values, and their number, for each element. None where a kernel sums up
+        all terms of an element at once.
+
+        `slow_conv2d_backward` and `slow_conv_transpose2d` (and those of one and three dimensions,
+        and with dilation) multiply matrices, and sum what these products give in the type of the
+        result: for an image that comes back one product a position of the window (`col2im`), for a
+        weight one an image.
+        """
+        if self.op == "convolution_bwd_weight":
+            sizes = torch.zeros(self.sizes, dtype=torch.float32)
+            for image, back in zip(one.split(1), other.split(1), strict=True):
+                sizes += self.of(image.to(torch.float32), back.to(torch.float32)).abs_()
+            return sizes, torch.full((), one.shape[0])
+        if self.transposed != (self.op == "convolution"):
+            return None
+        sizes, counts = torch.zeros(self.sizes, dtype=torch.float32), torch.zeros(self.sizes[2:])
+        groups, factors = self.given["groups"][0], one.to(torch.float32)
+        factors = factors.unflatten(1, (groups, -1)).flatten(3)
+        weight = other.to(torch.float32).unflatten(0, (groups, -1))
+        both = (slice(None),) * 2  # images and channels
+        for position, read, written in self._positions(one, other):
+            found = torch.einsum("ngil,gio->ngol", factors, weight[(slice(None),) * 3 + position])
+            found = found.flatten(1, 2).unflatten(2, one.shape[2:])
+            sizes[both + written] += found[both + read].abs()
+            counts[written] += 1
+        return sizes, counts
+
+    def _positions(
+        self, one: Tensor, other: Tensor
+    ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+        """Each position of the window, the part of `one` that it multiplies, and where in the
+        result that goes."""
+        rank = one.dim() - 2
+        stride, padding, dilation = (
+            self.given[name] * (1 if len(self.given[name]) == rank else rank)
+            for name in ("stride", "padding", "dilation")
+        )
+        for position in itertools.product(*map(range, other.shape[2:])):
+            read, written = [], []
+            for at, step in enumerate(stride):
+                offset = position[at] * dilation[at] - padding[at]
+                first = max(0, -(offset // step))
+                end = min(one.shape[at + 2], (self.sizes[at + 2] - 1 - offset) // step + 1)
+                read.append(slice(first, end))
+                written.append(slice(offset + first * step, offset + end * step, step))
+            if all(part.start < part.stop for part in read):
+                yield position, tuple(read), tuple(written)
 
 
 def convolution_of(op: str, given: Options, sizes: Sequence[int] = ()) -> Convolution:

@@ -58,6 +58,21 @@ class Exact:
     """By how much of the sizes of their terms the sums are off."""
     activation: str = "none"
     """That was applied already."""
+    partial: Tensor | None = None
+    """How much further off PyTorch's own kernel may be, since it rounds partial sums."""
+
+    def of_library(self) -> Exact | None:
+        """What holds for PyTorch's own kernel; None where a result of zeros would be as good for
+        most elements, so that nothing can be said."""
+        if self.partial is None:
+            return self
+        # Sums that are off themselves are rounded, so that `off` counts again, and so it does for
+        # the sums in float32 that `partial` was computed from.
+        off = 3 * self.off + self.partial
+        sizes = self.values.abs()
+        if 2 * int((sizes > off).sum()) < int((sizes > 0).sum()):
+            return None
+        return replace(self, off=off, partial=None)
 
     def distance(self, result: Tensor) -> Distance:
         """Of a result that has the right shape; a NaN is beyond."""
@@ -157,8 +172,8 @@ def _values_and_off(
     a = part.first.a[..., rows, :]
     off = torch.zeros((*a.shape[:-1], part.columns), dtype=torch.float64, device=a.device)
     more = sum((rows_of(added, rows).to(torch.float64) for added in part.added), off.new_zeros(()))
-    several = len(part.products) + len(part.added) > 1
-    stored = unit_of(part.dtype) * (part.stages - 1 + several)
+    unit, summands = unit_of(part.dtype), len(part.products) + len(part.added)
+    stored = unit * (part.stages - 1 + summands - 1)
     values = off.clone() if known is None else known
     if known is not None and stored:
         off += (known - more).abs_().mul_(stored)
@@ -173,6 +188,8 @@ def _values_and_off(
                 off[..., columns] += found.abs_().mul_(stored)
     for added in part.added:
         off += lost * rows_of(added, rows).to(torch.float64).abs()
+    for added in part.added[:-1]:  # a library may store the sum with it before it adds the last
+        off += unit * rows_of(added, rows).to(torch.float64).abs()
     return values if known is not None else values.add_(more), off.mul_(1 + stored)
 
 
@@ -201,7 +218,8 @@ def _exact_convolution(asked: Asked, inputs: Sequence[Tensor], truth: Truth) -> 
         added = convolution.along_channels(bias[0], values).to(torch.float64)
         stored = unit_of(one.dtype)
         off = (off + lost * added.abs() + stored * (values - added).abs()) * (1 + stored)
-    return Exact(values, off, (ALL,), lost)
+    partial = None if truth.partial is None else truth.partial * (1 + 2 * unit_of(one.dtype))
+    return Exact(values, off, (ALL,), lost, partial=partial)
 
 
 def _lost(factor: Tensor, precision: str, terms: int, coarse: float = 0.0) -> float:

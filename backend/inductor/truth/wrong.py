@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from backend.counted import counted
 from backend.inductor.benchmark.errors import WrongResult
+from backend.inductor.torch.choices import onednn_takes
 from backend.inductor.truth import convolution, problem, quantized
 from backend.inductor.truth.activation import activation_of
 from backend.inductor.truth.problem import (
@@ -39,6 +40,8 @@ class Truth:
     values: Tensor
     allowed: Tensor
     rows: slice
+    partial: Tensor | None = None
+    """How far off PyTorch's own kernel may be, since it rounds partial sums."""
 
     def check(self, result: Tensor) -> None:
         """Raises WrongResult."""
@@ -147,7 +150,33 @@ def _true_convolution(asked: Asked, inputs: Sequence[Tensor]) -> Truth:
     with torch.no_grad():
         values, terms = convolution.values_and_terms(conv, inputs, asked.given)
     precision = "high" if inputs[0].is_cuda else "highest"
-    return _truth(values, terms, ALL, inputs[0].dtype, precision)
+    truth = _truth(values, terms, ALL, inputs[0].dtype, precision)
+    partial = _partial_sums(replace(conv, sizes=tuple(values.shape)), inputs)
+    if partial is None:
+        return truth
+    return replace(truth, allowed=truth.allowed + partial, partial=partial)
+
+
+def _partial_sums(conv: convolution.Convolution, inputs: Sequence[Tensor]) -> Tensor | None:
+    """How far off a result may be of PyTorch's own kernel, which rounds partial sums to the type of
+    the inputs, without the last rounding. None where no such kernel runs. Raises NoReference."""
+    one = inputs[0]
+    if one.is_cuda or one.dtype not in (torch.float16, torch.bfloat16):
+        return None
+    if onednn_takes(one.dtype) and not conv.large_output_padding:
+        return None
+    with torch.no_grad():
+        found = conv.partial_sums(*inputs[:2])
+    if found is None:
+        return None
+    sizes, counts = found
+    kind = torch.finfo(one.dtype)
+    roundings = (counts - 1).clamp_min(0).to(torch.float64)
+    lost = roundings * kind.eps / 2
+    if not bool((lost < 1).all()):
+        parts = counted(int(counts.max()), "partial sum")
+        raise NoReference(f"PyTorch adds up {parts} in {kind.dtype} here, which may lose them all")
+    return sizes * (lost / (1 - lost)) + roundings * kind.tiny * kind.eps
 
 
 def _truth(

@@ -83,6 +83,8 @@ def main() -> int:
     if (log := os.environ.get("COMPILE_LOG")) and "-o" in args:
         with open(log, "a") as told_to:
             told_to.write(" ".join(args) + "\n")
+    if "TEST_CPU" in os.environ:  # ../quick/avx2_cpu.py
+        args = ["-march=x86-64-v3" if arg == "-march=native" else arg for arg in args]
     if f"-I{KERNELS}" in args and not {"KERNELS_OPTIMIZED", "TEST_EVERYTHING"} & {*os.environ}:
         args = ["-O0" if arg == "-O2" else arg for arg in args]
     try:

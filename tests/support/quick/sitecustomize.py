@@ -18,6 +18,11 @@ atexit.register(gc.freeze)
 if "TRITON_TARGET" in os.environ:
     import triton_target  # noqa: F401
 
+if "TEST_CPU" in os.environ:
+    import avx2_cpu
+
+    avx2_cpu.emulate()
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SUPPORT = os.path.dirname(HERE)
 COMPILERS = os.path.join(SUPPORT, "compilers")
