@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from pathlib import Path
 from types import FrameType
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.hasten import hasten
-from tests.support.places import CORPUS
+
+pytest_plugins = ["tests.skips"]
 
 hasten()
 
@@ -32,6 +35,19 @@ os.environ.pop("TRITON_CACHE_DIR", None)
 # Nor do the GPUs of a machine stand on every screen.
 os.environ["ROCM_TUI_DEVICES"] = "0"
 
+# How long an example takes depends on the load of the machine and is no reason to fail. The parent
+# is named because Hypothesis makes its `ci` profile, which draws the same examples in every run,
+# the default where CI is set.
+settings.register_profile(
+    "rocm-tui",
+    settings.get_profile("default"),
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("rocm-tui")
+
 LONGEST = """
 torch/triton/test_compile torch/hip/test_compile unit/templates/test_numerics
 torch/hip/test_failures torch/pins/test_pins unit/templates/triton/test_code_objects
@@ -49,6 +65,25 @@ WAITING = tuple(Path(__file__).parent / name for name in ("terminal", "unit/tui"
 """Where tests mostly wait: spread among those that compute, so that no core waits with them."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the seed of Hypothesis, unless `--hypothesis-seed` gives one.
+
+    Hypothesis reads the option in its own `pytest_configure`, after this one. The workers of xdist
+    get a copy of the options, so all processes of a run draw from the same seed.
+    """
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Print the seed. A pytest header would not be shown, since we run with `-q`."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:  # a worker of xdist has none
+        seed = session.config.option.hypothesis_seed
+        reporter.write_line(f"hypothesis seed: {seed} (repeat with --hypothesis-seed={seed})")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = _places(list(dict.fromkeys(item.path for item in items)))
     items.sort(key=lambda item: places[item.path])
@@ -62,14 +97,6 @@ def _places(files: list[Path]) -> dict[Path, float]:
     busy = [path for path in rest if path not in waiting]
     spread = {path: at / len(group) for group in (waiting, busy) for at, path in enumerate(group)}
     return dict.fromkeys(longest, -1.0) | spread
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A run without the corpus says so: what it skipped is no pass."""
-    reasons = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
-    count = sum("corpus" in str(reason) for reason in reasons)
-    if count:
-        terminalreporter.write_line(f"{count} tests of real logs did not run: {CORPUS} is not here")
 
 
 def _outlive(number: int, frame: FrameType | None) -> None:

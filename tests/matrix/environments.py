@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -26,6 +27,10 @@ class NotInstalled(Exception):
     """There is no such torch here; one line says why."""
 
 
+class TooSlow(NotInstalled):
+    """The installation works, and takes longer than it may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """`given` is a folder of environments that exist: `FOLDER/2.8.0/bin/python`. They are used as
@@ -46,6 +51,15 @@ class Places:
             self._install(version, folder)
         return str(folder / "bin" / "python")
 
+    def newest(self) -> str:
+        """The newest version that pip may install here: a machine's constraints can exclude the
+        newest one that is known. Raises NotInstalled."""
+        wanted = f"torch<={VERSIONS[-1]}"
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed"]
+        end = time.monotonic() + self.within
+        report = json.loads(_done([*pip, "--no-deps", "--report", "-", wanted], end))
+        return str(report["install"][0]["metadata"]["version"]).partition("+")[0]
+
     def _install(self, version: str, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         end = time.monotonic() + self.within
@@ -59,15 +73,16 @@ class Places:
         (folder / _READY).touch()
 
 
-def _done(command: list[str], end: float) -> None:
-    """Raises NotInstalled where it fails or is not done in time."""
+def _done(command: list[str], end: float) -> str:
+    """Its stdout. Raises NotInstalled where it fails, TooSlow where it is not done in time."""
     env = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, timeout=end - time.monotonic(), env=env
         )
     except subprocess.TimeoutExpired:
-        raise NotInstalled("it was not installed in the time that it may take") from None
+        raise TooSlow("its installation takes longer than it may") from None
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
         raise NotInstalled(f"it cannot be installed: {lines[-1][:200]}")
+    return ended.stdout

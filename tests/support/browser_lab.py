@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.tools import require_tool
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
 --disable-component-update --disable-sync""".split()
@@ -63,13 +65,12 @@ def serving(*words: str | Path) -> Iterator[Served]:
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A browser with an empty profile: a context of playwright's."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: apt-get install chromium")
+    executable = CHROMIUM or require_tool("chromium")
     playwright = pytest.importorskip("playwright.sync_api")
     with tempfile.TemporaryDirectory() as profile, playwright.sync_playwright() as running:
         context = running.chromium.launch_persistent_context(
             profile,
-            executable_path=CHROMIUM,
+            executable_path=executable,
             headless=True,
             args=FLAGS,
             viewport={"width": 1280, "height": 720},

@@ -18,15 +18,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psutil
-import pytest
 
 from tests.support.places import ROOT
+from tests.support.tools import needs_tool
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-needs_sshd = pytest.mark.skipif(
-    not (Path(SSHD).exists() and shutil.which("ssh") and shutil.which("ssh-keygen")),
-    reason="no OpenSSH server here; install openssh-server",
-)
+needs_sshd = needs_tool("sshd", "ssh", "ssh-keygen")
 
 
 def wait_for(test: Callable[[], bool], seconds: float = 90.0) -> None:

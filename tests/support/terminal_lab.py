@@ -18,9 +18,11 @@ from types import TracebackType
 import psutil
 import pytest
 
+from tests.support.tools import needs_tool
+
 needs_tmux = [
     pytest.mark.terminal,
-    pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux here; install tmux"),
+    needs_tool("tmux"),
 ]
 WATCH = (sys.executable, "-m", "rocm_tui", "watch")
 PATIENCE = 90.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,5 +97,4 @@ def test_the_kernel_and_a_reproducer(cache: Path, tmp_path: Path) -> None:
     tui(cache, "show", id_, ours["name"], "--reproducer", str(folder), code=1)
     tui(cache, "show", id_, "bmm", "--source", code=1)
     tui(cache, "show", id_, "--source", code=2)
-    if shutil.which("make") and shutil.which("g++"):
-        subprocess.run(["make", "-s", "-C", folder, "cpu"], check=True, capture_output=True)
+    subprocess.run(["make", "-s", "-C", folder, "cpu"], check=True, capture_output=True)

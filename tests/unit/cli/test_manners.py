@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import shutil
 import struct
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from rocm_tui.cli.entry import COMMANDS, build_parser, main
 from rocm_tui.cli.parser import Parser
 from rocm_tui.meant import nearest
 from tests.support.log_lab import BMM
+from tests.support.tools import needs_tool, require_tool
 
 PROGRAM = [sys.executable, "-m", "rocm_tui"]
 LONG = "conv_depthwise_backward_with_a_very_long_name_of_a_template_17"
@@ -135,6 +135,8 @@ def test_the_rule_was_asked_of_every_command() -> None:
         ("tune mm 8xa 3x4 --dtype f32", "8xa is no shape"),
         ("tune mm --dtype f32", "say the shapes of mm's operands"),
         ("tune a72 --dtype f32", "--dtype goes with OP SHAPE"),
+        ("tune a72 --from a.log -o out.csv", "-o and --force go with --tunableop"),
+        ("tune a72 --from a.log --force", "-o and --force go with --tunableop"),
         ("show a73 --from a.log", "no tuning has the id 'a73' (did you mean 'a72cedf'?)"),
         ("show a72 bmn --from a.log", "has no choice 'bmn' (did you mean 'bmm'?)"),
         ("show a72 --from missing.log", "missing.log: no such file"),
@@ -156,7 +158,9 @@ def test_nothing_is_guessed_of_what_is_like_nothing() -> None:
 
 def test_what_may_be_left_out_is_required_nowhere() -> None:
     parsers = [action.choices for action in build_parser()._actions if action.dest == "command"]
-    for name, parser in dict(parsers[0] or {}).items():
+    named = dict(parsers[0] or {})
+    assert set(named) == set(COMMANDS)
+    for name, parser in named.items():
         assert isinstance(parser, Parser)
         for action in parser._actions:
             assert not (action.nargs == "*" and action.required), f"{name} {action.metavar}"
@@ -211,19 +215,29 @@ def test_the_manual_is_well_formed(place: Path) -> None:
         assert f".SS {name}\n" in page
     assert r"\-\-allow\-actions" in page and r"\fB2\fR" in page
     assert all(len(line) < 200 for line in page.splitlines())
-    for checker in (["mandoc", "-T", "lint", "-W", "warning"], ["groff", "-man", "-ww", "-z"]):
-        if shutil.which(checker[0]):
-            done = subprocess.run(checker, input=page, capture_output=True, text=True)
-            assert done.stdout + done.stderr == "" and done.returncode == 0
+
+
+@pytest.mark.parametrize("checker", ["mandoc -T lint -W warning", "groff -man -ww -z"])
+def test_the_manual_passes_a_checker(place: Path, checker: str) -> None:
+    command = checker.split()
+    require_tool(command[0])
+    page = ask(place, "--print-man").stdout
+    done = subprocess.run(command, input=page, capture_output=True, text=True)
+    assert done.stdout + done.stderr == "" and done.returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_lists_commands_and_ids(place: Path, shell: str) -> None:
+    script = ask(place, "--print-completion", shell).stdout
+    listed = [name for name, command in COMMANDS.items() if not command.hidden]
+    assert all(name in script for name in listed) and "--print-ids tunings" in script
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_of_its_shell(place: Path, shell: str) -> None:
+    require_tool(shell)
     script = ask(place, "--print-completion", shell).stdout
-    listed = [name for name, command in COMMANDS.items() if not command.hidden]
-    assert all(name in script for name in listed) and "--print-ids tunings" in script
-    if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+    subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
 def _tool(place: Path) -> dict[str, str]:
@@ -252,7 +266,7 @@ tab rocm-tui mea; tab rocm-tui ls --js; tab rocm-tui show a7; tab rocm-tui tune 
     assert done.stdout.split() == ["measure", "--json", "a72cedf", "exhaustive"], done.stderr
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
+@needs_tool("fish")
 def test_tab_knows_them_in_fish_and_says_what_they_are(place: Path) -> None:
     code = """
 rocm-tui --print-completion fish | source

@@ -14,10 +14,9 @@ from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Activation, DType, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.toolchain.target import Target
+from tests.support.tools import needs_tool
 
-needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("make")), reason="needs g++ and make"
-)
+needs_compiler = needs_tool("g++", "make")
 CPU = Target("cpu")
 
 

@@ -1,0 +1,135 @@
+"""A mutant's trial: the fault is made in a private copy of the tree, and tests run there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+import time
+import venv
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from tests.mutants.mutations import Mutation
+
+_LEFT_OUT = (".*", "build", "dist", "*.egg-info", "__pycache__")
+_MOST_FILES = 8
+"""At most so many test files are candidates for a mutant's trial."""
+
+
+class Verdict(Enum):
+    KILLED = "killed"
+    SURVIVED = "survived"
+    TIMED_OUT = "timed out"
+    NO_TESTS = "no tests"
+
+
+NOTICED = {Verdict.KILLED, Verdict.TIMED_OUT}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    module: str
+    mutation: Mutation
+    verdict: Verdict
+    seconds: float
+    tests: tuple[str, ...]
+
+
+class Copy:
+    """A private copy of a tree, with a Python that imports it wherever a child runs."""
+
+    def __init__(self, tree: Path, folder: Path) -> None:
+        self.root = folder / "tree"
+        shutil.copytree(tree, self.root, ignore=shutil.ignore_patterns(*_LEFT_OUT), symlinks=True)
+        venv.create(folder / "venv", symlinks=True)
+        self._python = folder / "venv" / "bin" / "python"
+        own = sysconfig.get_path("purelib", vars={"base": str(folder / "venv")})
+        # Paths are searched in this order, and `tree` may be installed in the folder after.
+        ours = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
+        (Path(own) / "mutants.pth").write_text(f"{self.root}\n{ours}\n")
+        self._temporary = folder / "tmp"
+        self._temporary.mkdir()
+
+    def run(self, tests: Sequence[str], limit: float) -> tuple[int | None, float]:
+        """Return pytest's exit code, None after `limit` seconds, and how long it ran."""
+        # Skips are no failures here, whatever the ceilings of CI are.
+        env = {name: value for name, value in os.environ.items() if name != "CI"}
+        words = "-x -q -n 0 -p no:cacheprovider --hypothesis-seed=0".split()
+        begin = time.monotonic()
+        process = subprocess.Popen(
+            [self._python, "-m", "pytest", *words, *tests],
+            cwd=self.root,
+            env=env | {"TMPDIR": str(self._temporary)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            code: int | None = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            end_session(process)
+        return code, time.monotonic() - begin
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process with what it started; a mutant may have left children that never end."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@dataclass
+class Judge:
+    """Chooses tests that pass without a fault, within a time, and runs them with it."""
+
+    ranked: Callable[[str], Sequence[str]]
+    limit: float
+    seconds: dict[str, float | None] = field(default_factory=dict)
+    """How long each test file takes without a fault; None where it does not pass in time."""
+
+    def judge(self, copy: Copy, module: str, mutation: Mutation) -> Trial:
+        tests = self._chosen(copy, module)
+        if not tests:
+            return Trial(module, mutation, Verdict.NO_TESTS, 0.0, ())
+        path = copy.root / module
+        source = path.read_bytes()
+        path.write_bytes(mutation.apply(source))
+        try:
+            code, seconds = copy.run(tests, self.limit)
+        finally:
+            path.write_bytes(source)
+        verdict = Verdict.TIMED_OUT if code is None else Verdict.KILLED
+        if code == 0:
+            verdict = Verdict.SURVIVED
+        return Trial(module, mutation, verdict, seconds, tuple(tests))
+
+    def _chosen(self, copy: Copy, module: str) -> list[str]:
+        """The first files of the ranking that pass, and together take a third of the limit.
+
+        So a mutant that takes the whole limit has made something endless, or three times as slow.
+        """
+        chosen: list[str] = []
+        left = self.limit / 3
+        for test in self.ranked(module)[:_MOST_FILES]:
+            if test not in self.seconds:
+                code, seconds = copy.run([test], self.limit / 3)
+                self.seconds[test] = seconds if code == 0 else None
+            usual = self.seconds[test]
+            if usual is not None and usual <= left:
+                chosen.append(test)
+                left -= usual
+        return chosen
+
+
+def failing(judge: Judge) -> list[str]:
+    """Return the test files that did not pass without a fault, so that they judged nothing."""
+    return sorted(test for test, seconds in judge.seconds.items() if seconds is None)
