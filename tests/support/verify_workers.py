@@ -1,7 +1,8 @@
 """A worker that verifies nothing, as a real process: what the hash of a choice begins with happens.
 
 `verifying_python(folder)` makes an interpreter to give as `--python`. Each process becomes a line
-of `folder/started`, each job one of `folder/jobs`: the mode and the hash.
+of `folder/started`, each job one of `folder/jobs`: the mode and the hash. A job on a GPU is one of
+`folder/gpus`, its index; where there is a file `folder/other_on_INDEX`, another choice is called.
 """
 
 from __future__ import annotations
@@ -51,7 +52,14 @@ def main() -> int:
             os.kill(os.getpid(), signal.SIGSEGV)
         if job["hash"].startswith(("hang", "slow")):
             time.sleep(600 if job["hash"].startswith("hang") else 0.5)
-        say(job, event="result", result=result(job["hash"], job["mode"]))
+        answer = result(job["hash"], job["mode"])
+        if (gpu := job.get("gpu")) is not None:
+            with (folder / "gpus").open("a") as gpus:
+                gpus.write(f"{gpu}\n")
+            if (folder / f"other_on_{gpu}").exists():
+                reason = "the generated code calls triton_mm_9"
+                answer |= {"ok": False, "hash": "triton_mm-c9", "reason": reason}
+        say(job, event="result", result=answer)
     return 0
 
 

@@ -111,6 +111,7 @@ def test_a_pin_finds_their_graphs(story: Story) -> None:
 
 def test_a_worker_builds_them_again(story: Story) -> None:
     """The ops that were new to it, from their keys."""
+    assert story.offered
     for start in story.offered:
         specs = parse_inputs_key(start.inputs).specs
         program = rebuild(start.op, specs)

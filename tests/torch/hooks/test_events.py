@@ -79,6 +79,7 @@ def test_each_choice_is_timed_and_the_fastest_selected(runs: Runs) -> None:
 
 
 def test_a_cache_hit_is_told(runs: Runs) -> None:
+    assert by_tuning(runs.first)
     for (start, events), (_, before) in zip(
         by_tuning(runs.second), by_tuning(runs.first), strict=True
     ):

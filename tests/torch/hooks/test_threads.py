@@ -17,19 +17,19 @@ import threading, time, torch, torch._inductor.select_algorithm
 from backend.inductor.benchmark import process as rocm_process
 import request  # beside this program, so that the process finds it
 
-quick, slow = threading.Event(), threading.Event()
+quick = threading.Event()
 def first():
-    print(rocm_process.benchmark(request.Sleepy(0.0)), flush=True)
+    print(rocm_process.benchmark(request.Held(False)), flush=True)
     quick.set()
-    slow.wait()
-    time.sleep(0.2)
+    request.wait_for("begun")
 def second():
     quick.wait()
-    slow.set()
-    print(rocm_process.benchmark(request.Sleepy(1.0)), flush=True)
+    print(rocm_process.benchmark(request.Held(True)), flush=True)
 one, two = threading.Thread(target=first), threading.Thread(target=second)
 one.start(); two.start(); one.join()
 print("ended", two.is_alive(), flush=True)
+time.sleep(0.5)  # a process that ends with the first thread is given the time for it
+(request.FOLDER / "go on").touch()
 two.join()
 rocm_process.shut_down()
 print(sorted(t.name for t in threading.enumerate() if "rocm" in t.name))
@@ -44,18 +44,28 @@ for thread in threads:
     thread.join()
 """
 
-REQUEST = """
+REQUEST = '''
 import time
 from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+def wait_for(name):
+    while not (FOLDER / name).exists():
+        time.sleep(0.01)
 
 @dataclass
-class Sleepy:
-    seconds: float
+class Held:
+    """Is measured until there is a file `go on`, if it is held."""
+    held: bool
     device = "cpu"
     def benchmark(self):
-        time.sleep(self.seconds)
-        return self.seconds
-"""
+        if self.held:
+            (FOLDER / "begun").touch()
+            wait_for("go on")
+        return float(self.held)
+'''
 
 
 def test_no_choice_fails_because_another_thread_ended(tmp_path: Path) -> None:

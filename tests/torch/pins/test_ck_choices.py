@@ -74,6 +74,7 @@ def test_which_one_a_graph_calls(operations: list[Any]) -> None:
     template.is_batched = False
     records = [choice_record(caller(operation, n)) for n, operation in enumerate(operations)]
     rivals = tuple(str(record.hash) for record in records)
+    assert len(set(rivals)) == len(operations) > 1
     for called, operation in enumerate(operations):
         source, _ = template.emit_ck_instance(operation)
         text = form(CALL.format(source=source) + GRAPH)

@@ -100,6 +100,7 @@ def test_each_config_that_is_timed_is_recorded(first: Ran) -> None:
 
 
 def test_the_winner_is_what_is_launched(first: Ran) -> None:
+    assert first.tunings
     for tuning in first.tunings:
         (winner,) = [c for c in tuning.choices if c.hash == tuning.selected]
         configs = {config for kernel, config in first.launched if kernel == tuning.kernel}

@@ -99,7 +99,7 @@ def test_it_dies_with_its_parent() -> None:
         assert parent.stdout is not None
         worker = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    gone, alive = psutil.wait_procs([worker], timeout=30)
+    gone, alive = psutil.wait_procs([worker], timeout=60)
     assert alive == [] and gone
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -165,13 +164,13 @@ def test_a_python_that_hangs_does_not_hang_doctor(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 0\nexec sleep 1000\n')
     python.chmod(0o755)
-    begun = time.monotonic()
     checks = doctor.examine(Layout(tmp_path / "cache"), str(python), patience=1.0)
-    assert time.monotonic() - begun < 60
     (torch,) = [check for check in checks if check.name == "torch"]
     assert (torch.verdict, torch.value) == ("bad", "does not answer")
     assert str(python) in torch.advice and "\n" not in torch.advice
     assert checks[-1].name.startswith("target")  # the others are told all the same
+    (cache,) = [check for check in checks if check.name in ("cache dir", "tunings")]
+    assert (cache.verdict, cache.value) == ("note", f"{tmp_path / 'cache'} does not exist yet")
 
 
 def test_a_compiler_that_hangs_does_not_hang_doctor(

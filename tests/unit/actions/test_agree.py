@@ -244,6 +244,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     told = json.loads(capsys.readouterr().out)
     assert told["pins"]["pins"][0]["held"] and not told["agree"]
     assert told["problems"][0]["pinned"] == FAST
+    taken = [choice for group in told["problems"][0]["groups"] for choice in group["taken"]]
+    assert [choice["compute_units"] for choice in taken] == [None, None], "a CPU has none"
     for number in range(2):
         ran(layout.root, number, FAST, by="pin", started=NOW + 500)
     assert main([*words, "--ranks", "2"]) == 0

@@ -189,12 +189,21 @@ def test_an_arm_that_ends_its_worker_has_failed_and_the_others_are_tried(tmp_pat
     assert worker.jobs[-1].arms == ((), B)
 
 
-def test_a_worker_that_dies_of_something_else_is_an_error(tmp_path: Path) -> None:
-    def answer(job: TrialJob) -> TrialResult:
-        raise JobError("the worker ended")
+@pytest.mark.parametrize("blamed", [None, "Cpp-9"])
+def test_a_worker_that_dies_of_something_else_is_an_error(
+    tmp_path: Path, blamed: str | None
+) -> None:
+    """It is not started again, which would end it again, without an end."""
 
+    def answer(job: TrialJob) -> TrialResult:
+        assert len(worker.jobs) == 1, "started again"
+        error = JobError("the worker ended")
+        error.blamed = blamed
+        raise error
+
+    worker = Worker(answer)
     with pytest.raises(JobError, match="the worker ended"):
-        Trying(Worker(answer), make_layout(tmp_path), "abcdef0", [(), A]).once()
+        Trying(worker, make_layout(tmp_path), "abcdef0", [(), A]).once()
 
 
 def test_where_no_arm_can_be_run_nothing_is_tried(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_big_file_has_it_soon_and_others_at_once(
     assert "[a]" not in in_file(tmp_path)
     assert times(second) == {"c0": 1.0, "c1": 2.0, "c2": 3.0}
     assert times(second, "[b]") == {"c0": math.inf, "c1": math.inf, "c2": math.inf}
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while "[b]" not in in_file(tmp_path) and time.monotonic() < end:
         time.sleep(0.05)
     assert len(in_file(tmp_path)) == 602 and not said
@@ -210,7 +210,7 @@ def test_nothing_is_folded_while_somebody_measures(
         before = cache.path.read_bytes()
         time.sleep(0.3)
         assert cache.path.read_bytes() == before
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while "[a]" not in in_file(tmp_path) and time.monotonic() < end:
         time.sleep(0.05)
     assert "[a]" in in_file(tmp_path)
@@ -335,8 +335,10 @@ def test_threads_and_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(in_file(tmp_path)) == 600 + 6 * 8 and not said
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(), st.booleans()), max_size=12))
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.floats(), st.booleans()), min_size=1, max_size=12)
+)
 def test_index_and_file_agree(steps: list[tuple[str, float, bool]]) -> None:
     """Whatever the order of inserts and folds: two indexes and the file say the same."""
     import tempfile

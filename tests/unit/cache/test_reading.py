@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.cache.autotune import raise_ms, read_cache, read_caches, winners
+from backend.cache.autotune import preferred, raise_ms, read_cache, read_caches
 from backend.disk.layout import Layout, cache_dir
 from backend.disk.safe import MAX_BYTES
 from backend.errors import CacheUnreadable, InputsKeyInvalid
@@ -179,14 +179,14 @@ def test_nothing_here_imports_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_winner_is_the_smallest_number_that_is_a_time(tmp_path: Path) -> None:
+def test_the_smallest_number_that_is_a_time_is_preferred(tmp_path: Path) -> None:
     path = tmp_path / "hash"
     timings = {
         "[a]": {"highest": {"slow": 2.0, "fast": 1, "failed": math.inf, "odd": "0"}},
         "[b]": {"highest": {"pinned": 2.0, "rival": raise_ms(1.0)}, "high": {"failed": math.inf}},
     }
     path.write_text(json.dumps({"cache": {"mm": timings}}))
-    assert winners(path) == {
-        TuningKey("mm", "[a]", "highest"): "fast",
-        TuningKey("mm", "[b]", "highest"): "pinned",
+    assert preferred(path) == {
+        TuningKey("mm", "[a]", "highest"): ["fast", "slow"],
+        TuningKey("mm", "[b]", "highest"): ["pinned", "rival"],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -176,10 +176,7 @@ class Story(RuleBasedStateMachine):
 
 
 TestStories = Story.TestCase
-TestStories.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)  # fmt: skip
+TestStories.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 def test_the_longest_goes_first_and_one_is_at_hand() -> None:

@@ -45,7 +45,7 @@ def test_a_result_is_checked_by_tiles_as_it_is_at_once(
     out = torch.nn.functional.gelu(0.5 * (a @ b) + 2.0 * bias)
     expected.check(out)
     place = (*(1 for _ in batches), 37, 45)
-    for value, words in ((out[place] + 1, "max error (1|0.99)"), (torch.nan, "1 of .* are NaN")):
+    for value, words in ((out[place] + 1, "max error (1|0.99)"), (torch.nan, "1 of .* is NaN")):
         wrong = out.clone()
         wrong[place] = value
         with pytest.raises(WrongResult, match=words) as caught:

@@ -91,6 +91,14 @@ def test_garbage_is_one_line_and_hides_nothing(tmp_path: Path, text: str) -> Non
     assert problem.source == str(bad) and problem.what.isprintable() and len(problem.what) < 400
 
 
+def test_a_broken_file_that_is_named_itself_is_one_problem(tmp_path: Path) -> None:
+    path = tmp_path / "k.autotune.json"
+    path.write_text('{"key": 1, "configs_timings": []} \x1b[2J')
+    (problem,) = read_sources([str(path)])
+    assert isinstance(problem, Unread) and problem.source == str(path)
+    assert problem.what.isprintable() and str(path.name) in problem.what
+
+
 def test_a_pipe_or_too_much_is_not_read(tmp_path: Path) -> None:
     import os
 

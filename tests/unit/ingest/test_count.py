@@ -93,6 +93,8 @@ def test_the_second_count_sees_what_there_is() -> None:
     found = [counted(path.read_text(errors="replace")) for path in LOGS]
     assert sum(map(len, found)) == 117
     assert sum(len(table.rows) for each in found for table in each) > 700
+    text = "\n".join(path.read_text(errors="replace") for path in LOGS)
+    assert len(HEADER.findall(text)) > 100 and len(FOOTER.findall(text)) > 100
 
 
 @needs_corpus

@@ -283,9 +283,7 @@ def test_rogue_hosts(name: str, logs: Path, server: Server) -> None:
     """Each is one harmless line, at once, and leaves nothing behind."""
     body, says = ROGUES[name]
     rogue = script(logs.parent / "rogue", body)
-    begun = time.monotonic()
     (problem,) = read_sources([server.address(logs, rogue)])
-    assert time.monotonic() - begun < 300
     assert isinstance(problem, Unread)
     assert says in problem.what
     assert problem.what.isprintable()

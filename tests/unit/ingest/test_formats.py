@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from backend.model.choice import Choice
 from backend.model.events import (
+    ChoiceAdded,
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -220,6 +221,17 @@ def test_the_end_of_a_session_cuts_what_runs_and_failures_are_told() -> None:
     assert problems(records) == ["tuning mm failed: all failed"]
 
 
+def test_a_choice_that_is_added_takes_part_in_a_tuning_that_goes_on() -> None:
+    added = ChoiceAdded(1, Choice("d\x1b[2J", hash="d-h"), "a-h", "XBLOCK 64 to 128")
+    reader = EventLog("s")
+    reader.feed(lines(STARTED))
+    (tuning,) = tunings(reader.feed(lines(added, ChoiceTimed(1, "d-h", 0.5)))).values()
+    assert (tuning.state, tuning.num_choices) == ("running", 4)
+    (choice,) = (choice for choice in tuning.choices if choice.hash == "d-h")
+    assert (choice.name, choice.ms) == ("d", 0.5)
+    assert (choice.origin, choice.moved) == ("a-h", "XBLOCK 64 to 128")
+
+
 @pytest.mark.parametrize("end", [SessionEnded(6.0), ProcessExited(6.0, 0)])
 @pytest.mark.parametrize("piece", [7, 1 << 20])
 def test_the_end_of_a_session_is_the_last_word_on_its_tunings(end: Event, piece: int) -> None:
@@ -295,21 +307,26 @@ def test_sniff(head: bytes, kind: str) -> None:
     assert sniff(head) == kind
 
 
+KINDS = {
+    "local_cache*": "autotune cache",
+    "local_mmlog*": "mm log",
+    "tunableop*": "tunableop",
+    "torch_trace*": "torch trace",
+    "*.log": "stderr log",
+}
+
+
 @needs_corpus
-def test_sniff_the_corpus() -> None:
-    for path in CORPUS.iterdir():
-        kind = sniff(path.read_bytes())
-        name = path.name
-        if name.startswith("local_cache"):
-            assert kind == "autotune cache"
-        elif name.startswith("local_mmlog"):
-            assert kind == "mm log"
-        elif name.startswith("tunableop"):
-            assert kind == "tunableop"
-        elif name.startswith("torch_trace"):
-            assert kind == "torch trace"
-        elif path.suffix == ".log":
-            assert kind == "stderr log"
+@pytest.mark.parametrize("names", KINDS)
+def test_sniff_the_corpus(names: str) -> None:
+    paths = [path for path in CORPUS.glob(names) if KINDS[names] == kind_of(path)]
+    assert paths
+    assert {sniff(path.read_bytes()) for path in paths} == {KINDS[names]}
+
+
+def kind_of(path: Path) -> str:
+    """By its name; the first that fits."""
+    return next(kind for names, kind in KINDS.items() if path.match(names))
 
 
 # Anything at all
@@ -331,7 +348,7 @@ JSONISH = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(JSONISH)
 def test_no_json_raises_out_of_a_reader(value: object) -> None:
     text = json.dumps(value)
@@ -350,7 +367,7 @@ def test_no_json_raises_out_of_a_reader(value: object) -> None:
     trace.close()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_no_bytes_raise_out_of_a_reader(data: bytes, cut: int) -> None:
     whole = lines(SessionStarted(SESSION), STARTED, ChoiceTimed(1, "a-h", 1.0))

@@ -138,14 +138,14 @@ def the_long_way(log: bytes, cuts: list[int]) -> list[Record]:
         return read(log, cuts)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(logs(), st.lists(st.integers(0, 3000), max_size=3))
 def test_both_ways_read_the_same(log: bytes, cuts: list[int]) -> None:
     cuts = [min(cut, len(log)) for cut in cuts]
     assert repr(read(log, cuts)) == repr(the_long_way(log, cuts))  # NaN is not equal to itself
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(logs())
 def test_a_short_reading_is_that_of_decode(log: bytes) -> None:
     for line in log.split(b"\n"):

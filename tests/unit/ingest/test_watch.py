@@ -115,6 +115,10 @@ def test_half_a_document_is_no_problem_until_it_stays_broken(tmp_path: Path) -> 
     for now in (31.5, 33.0):
         view.apply(tailer.poll(now=now))
     assert (len(view.tunings), len(view.problems)) == (2, 1)
+    path.write_text(text[:-60])  # broken in another way: already reported
+    for now in (34.0, 36.0):
+        view.apply(tailer.poll(now=now))
+    assert (len(view.tunings), len(view.problems)) == (2, 1)
     path.write_text(text)
     view.apply(tailer.poll(now=40.0))
     assert (len(view.tunings), view.problems) == (2, [])

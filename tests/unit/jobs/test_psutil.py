@@ -21,7 +21,9 @@ PYPROJECT = Path(str(rocm_tui.__file__)).parents[1] / "pyproject.toml"
 
 
 def _sources(package: str | None) -> list[Path]:
-    return list(Path(str(package)).parent.rglob("*.py"))
+    sources = list(Path(str(package)).parent.rglob("*.py"))
+    assert len(sources) > 100
+    return sources
 
 
 def test_psutil_is_installed_with_us_and_the_backend_does_without() -> None:
@@ -52,5 +54,6 @@ def test_the_end_of_a_process_is_that_of_all_below_it() -> None:
         assert proportional(below) > 0
         assert tree.end(process.pid, bury=bury) == pids
         assert all(tree.read(pid) is None for pid in pids)
+        assert proportional(below) == 0, "they have ended"
         assert process.wait() == (0 if bury else -9)
     assert memory_of_machine() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

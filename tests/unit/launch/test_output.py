@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -13,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
+from backend.model.events import SessionStarted
+from backend.model.session import Session
 from rocm_tui.launch import copier
 from rocm_tui.launch.detached import Detached, recorded
 from rocm_tui.launch.launched import Launched
 from rocm_tui.launch.output import MOST_CHARACTERS, OutputLines
-from rocm_tui.launch.program import Program
+from rocm_tui.launch.program import OUTPUT, Program
 
 TEXT = (
     "one\r\n"
@@ -53,6 +57,36 @@ def test_memory_is_bounded_and_numbers_stay() -> None:
     for n in range(2000):
         bar.feed(b"\rstep %d" % n)
     assert (bar.end, bar.begun) == (0, "step 1999")
+
+
+def test_who_hushed_hears_no_more(tmp_path: Path) -> None:
+    """Of output that a process of another screen writes, here this one."""
+    session = Session("run-1", socket.gethostname(), os.getpid(), started=time.time(), argv=("x",))
+    writer = EventWriter(Layout(tmp_path), session)
+    assert writer.write(SessionStarted(session))
+    log = writer.path.with_name(f"{writer.path.stem}{OUTPUT}")
+    log.touch()
+    program = Detached(log, session)
+    heard: list[str] = []
+    hush_first = program.listen(lambda: heard.append("first"))
+    hush_second = program.listen(lambda: heard.append("second"))
+
+    def write(text: str) -> None:
+        heard.clear()
+        with log.open("a") as file:
+            file.write(text)
+        end = time.monotonic() + 60
+        while "second" not in heard:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    write("one\n")
+    assert heard == ["first", "second"]
+    hush_first()
+    write("two\n")
+    assert heard == ["second"] and program.lines.since(0)[1] == ["one", "two"]
+    hush_second()
+    writer.close()
 
 
 FULL = 20_000

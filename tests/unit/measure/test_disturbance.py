@@ -19,6 +19,7 @@ from backend.measure.disturbance import (
 )
 
 TRIALS = 200
+"""Each has its number as a seed, so a share of them is the same in each run."""
 ROUNDS = (16, 32, 64, 128, 512)
 
 Plant = Callable[[int, int], float]

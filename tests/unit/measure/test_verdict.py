@@ -32,6 +32,8 @@ from backend.measure.verdict import (
 from benchmarks import bench_verdict
 from benchmarks.bench_verdict import Machine, Noise, Outcome, outcomes
 
+# All machines and samples below have fixed seeds: a share is the same number in each run, so its
+# limit leaves no room for chance.
 TRIALS = 400
 
 

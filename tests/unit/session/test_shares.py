@@ -55,6 +55,18 @@ def test_shares_of_a_program(tmp_path: Path) -> None:
     assert row_of(model, 32).share is None
 
 
+def test_a_graph_that_was_never_called_has_no_share(tmp_path: Path) -> None:
+    writer = writer_of(tmp_path)
+    tune(writer, 1, 8, 2.0, 1.0)
+    for number, id in enumerate(("aaaaaa1", "bbbbbb2"), start=1):
+        writer.write(GraphCompiled(number, 105.0, Graph(id, tunings=(use(8),))))
+    writer.write(GraphCalled(1, 107.0, 10, 5, 4.0))
+    writer.close()
+    model = model_of(tmp_path)
+    shares = {row.id: row.share for row in graph_rows(model, Layout(tmp_path))}
+    assert shares == {"aaaaaa1": 1.0, "bbbbbb2": None}
+
+
 def test_a_time_that_cannot_be(tmp_path: Path) -> None:
     """9 ms of a graph that takes 4: its share is at most the graph's."""
     write_program(tmp_path)

@@ -123,6 +123,13 @@ def test_an_id_means_its_latest_occurrence() -> None:
             find_row(rows, wrong)
 
 
+def test_a_choice_without_a_time_is_near_no_other() -> None:
+    tuning = Tuning("mm")
+    assert stats.near(tuning, Choice("a", "a-1", 1.0), Choice("b", "b-1", 1.0))
+    assert not stats.near(tuning, Choice("a", "a-1"), Choice("b", "b-1", 1.0))
+    assert not stats.near(tuning, Choice("a", "a-1", 1.0), Choice("b", "b-1"))
+
+
 def test_config_text() -> None:
     text = "ACC_TYPE='tl.float32', SHAPE=[1, 2], FLOAT32_PRECISION=\"'ieee'\", num_warps=4"
     assert parse_config(text) == {
@@ -136,4 +143,5 @@ def test_config_text() -> None:
 
 @given(st.text(max_size=200))
 def test_any_description_has_a_config(text: str) -> None:
-    assert all(key.isidentifier() for key in parse_config(text))
+    config = parse_config(f"BLOCK_M=32, {text}")
+    assert "BLOCK_M" in config and all(key.isidentifier() for key in config)

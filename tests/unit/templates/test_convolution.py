@@ -209,7 +209,9 @@ def test_it_compiles_for_gpus_without_scratch(target: Target, tmp_path: Path) ->
     if isinstance(found := targets.find(target), Missing):
         pytest.skip(found.reason)
     sizes = Sizes(8 * 56 * 56, 64, 9 * 16)
-    for config in gemm_configs(CLASSES["strided"].problem(), target, sizes)[:2]:
+    configs = gemm_configs(CLASSES["strided"].problem(), target, sizes)
+    assert configs
+    for config in configs[:2]:
         source = Binary(CLASSES["strided"], config).render().source
         made = resources(code_cache.compile(source, target, cache_root=tmp_path))
         if isinstance(made, Unknown):

@@ -57,6 +57,7 @@ def test_default_configs_compile_and_do_not_spill(target: Target, tmp_path: Path
 
     sample = _sample(target)
     groups = [sample[at : at + TOGETHER] for at in range(0, len(sample), TOGETHER)]
+    assert groups
     with ThreadPoolExecutor(2) as pool:
         for group, made in zip(groups, pool.map(compiled, groups), strict=True):
             if isinstance(made, Unknown):

@@ -103,11 +103,14 @@ def test_no_width_of_a_screen_cuts_a_number() -> None:
     row = Row("a", "a", 1, tuning, seen=0.0, share=share)
     lines = TuningLines()
     lines.measure([row], "")
+    checked = set()
     for width in range(80, 241):
         for slot in lines.slots(width):
             if slot.column.key in ("calls", "share", "to_gain"):
                 [(text, _)] = cells(row, 0.0, keys=(slot.column.key,)).values()
                 assert slot.cell(text).strip() == text, width
+                checked.add(slot.column.key)
+    assert checked == {"calls", "share", "to_gain"}
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def test_everything_can_be_read(theme: Theme, system: str, coloured: bool) -> No
 def test_notices_can_be_read(theme: Theme, system: str) -> None:
     """Textual draws them on `panel-lighten-1`, their titles in the colour of what they say."""
     behind = theme.variables.get("panel-lighten-1")
+    assert theme.ansi or behind, "the colours of the terminal are its own"
     fronts = (theme.foreground, theme.success, theme.warning, theme.error)
     for front in fronts if behind else ():
         assert front is not None

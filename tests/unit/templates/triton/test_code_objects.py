@@ -114,7 +114,9 @@ def test_offered_configs_compile_and_fit(child: TritonChild, arch: str, tmp_path
     plain = replace(square, epilogue=None)
     ragged = gemm(1000, 1003, 999)
     for problem in (square, plain, ragged, gemm(5, 1000, 4100, "float32")):
-        for config in configs(problem, arch, budget=4):
+        offered = configs(problem, arch, budget=4)
+        assert offered
+        for config in offered:
             choice = generate(problem, config, arch)
             made = child.compile(choice)
             found = resources_of(made[0], tmp_path)

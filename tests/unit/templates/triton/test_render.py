@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sympy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, ModularIndexing
 
@@ -82,7 +82,6 @@ def sizes() -> st.SearchStrategy[sympy.Expr]:
     return st.recursive(leaves, grown, max_leaves=5)
 
 
-@settings(deadline=None)
 @given(size=sizes(), s0=st.integers(1, 5000), s1=st.integers(1, 5000))
 def test_a_printed_size_means_the_expression(size: sympy.Expr, s0: int, s1: int) -> None:
     text = print_size(size, {S0: "ks0", S1: "ks1"}.__getitem__)
