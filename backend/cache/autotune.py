@@ -89,15 +89,15 @@ def read_caches(layout: Layout) -> tuple[list[CacheFile], list[Fault]]:
     return files, problems
 
 
-def winners(path: Path) -> dict[TuningKey, str]:
-    """The choice that Inductor takes of each tuning where it is offered all of them: that with the
-    smallest number as it stands, a pinned one's rivals being raised. Raises CacheUnreadable."""
-    found: dict[TuningKey, str] = {}
+def preferred(path: Path) -> dict[TuningKey, list[str]]:
+    """The choices of each tuning in the order in which Inductor prefers those that it is offered:
+    by the numbers as they are, a pinned choice's rivals being raised. Raises CacheUnreadable."""
+    preferred: dict[TuningKey, list[str]] = {}
     for op, inputs, precision, timings in walk(cache_of(path, load_json(path, read_bytes(path)))):
         numbers = {hash_: ms for hash_, ms in timings.items() if _is_time(ms) and ms < math.inf}
         if numbers:
-            found[TuningKey(op, inputs, precision)] = min(numbers, key=numbers.__getitem__)
-    return found
+            preferred[TuningKey(op, inputs, precision)] = sorted(numbers, key=numbers.__getitem__)
+    return preferred
 
 
 def cache_paths(layout: Layout) -> list[Path]:

@@ -4,6 +4,7 @@ again, outside of any tuning.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +13,23 @@ from typing import Any, Literal
 
 from backend.model.problem import TuningKey
 from backend.model.quick import quick
+
+_GRAPH = "-graph():\n"
+_NODE = " " * 4
+"""How the text of each node of a graph begins."""
+
+
+def is_hash(text: str) -> bool:
+    """Whether a text may be the hash of a choice: one line, or the hash of a subgraph."""
+    return text.isprintable() or is_subgraph(text)
+
+
+def is_subgraph(hash: str) -> bool:
+    """Whether a hash has the form of a subgraph's, such as decompose-k: its name, the sizes and
+    strides of its inputs, and the text of its graph, which has a line for each node."""
+    head, _, graph = hash.partition(_GRAPH)
+    lines = graph.split("\n")
+    return head.isprintable() and all(n.startswith(_NODE) and n.isprintable() for n in lines)
 
 
 @quick
@@ -25,6 +43,10 @@ class Choice:
     program that offers it is another one (its threads, its activation, its search space).
     `quantiles` are the 20th and the 80th percentile of what was timed, where the source tells them.
     Coordinate descent made it of the choice with the hash `origin`, by changing `moved`.
+
+    In the cache of a box with several devices `identity` is the hash that the same kernel has on
+    device 0, where that is known. The time of a `shared` one, whose hash is the same on all
+    devices, may be that of another device: the one that tuned last.
     """
 
     name: str | None = None
@@ -37,14 +59,24 @@ class Choice:
     quantiles: tuple[float, float] | None = field(default=None, metadata={"derived": True})
     origin: str | None = field(default=None, metadata={"derived": True})
     moved: str | None = field(default=None, metadata={"derived": True})
+    identity: str | None = field(default=None, metadata={"derived": True})
+    shared: bool = field(default=False, metadata={"derived": True})
 
     @property
     def label(self) -> str:
         """What a person calls it: the name, else the hash with a short digest, else `?`."""
         if self.name or not self.hash:
             return self.name or "?"
+        if is_subgraph(self.hash):
+            stem = self.hash.partition("-")[0]
+            return f"{stem}-{zlib.crc32(self.hash.encode('utf-8', 'surrogatepass')):08x}"
         stem, dash, digest = self.hash.rpartition("-")
         return f"{stem}-{digest[:8]}" if dash else self.hash
+
+    @property
+    def typed(self) -> str:
+        """What names it in a command: its hash; its label where that has several lines or none."""
+        return self.hash if self.hash and "\n" not in self.hash else self.label
 
     @property
     def config(self) -> dict[str, str]:

@@ -146,6 +146,18 @@ class ChoiceSelected:
 
 
 @dataclass(frozen=True, slots=True)
+class TimesTakenOver:
+    """The times of a tuning on the GPU `device` were also written for other GPUs of its kind:
+    `timings` has milliseconds by the choice hashes of the GPUs `devices`."""
+
+    n: int
+    when: float
+    device: int
+    devices: tuple[int, ...]
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TuningFailed:
     """The end of a tuning without a choice."""
 
@@ -230,6 +242,7 @@ Event = (
     | RankAwaited
     | RanksAsked
     | ChoiceSelected
+    | TimesTakenOver
     | TuningFailed
     | TuningMeasured
     | GraphCompiled

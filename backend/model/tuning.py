@@ -59,7 +59,8 @@ class Tuning(Problem):
     the latest repeated measurement of the same key. Of a Triton kernel that Inductor launches
     `kernel` is its name, and `code` the file with its text, where the source tells them. `decided`
     is the rank from which a rank of a job has its choice, `apart` why it chose by itself, `awaited`
-    the rank for whose choice a running one waits.
+    the rank for whose choice a running one waits. `device_index` is 1 where it was tuned on
+    `cuda:1`, and its choices are those of that device; None where nothing shows it.
 
     With an `entry` it is no tuning of Inductor's, but an entry of another tuner's table: its one
     choice is what that took, if it has one, and its `inputs_key` what the tuner looks it up by.
@@ -84,6 +85,7 @@ class Tuning(Problem):
     apart: str = ""
     awaited: int | None = None
     entry: TableEntry | None = None
+    device_index: int | None = None
 
     @property
     def key(self) -> TuningKey | None:

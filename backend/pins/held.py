@@ -249,13 +249,15 @@ class HeldCache:
         """A pin of an older version has no variants, and a device may have been added."""
         if is_inductors(record.op) or record.op == TRITON or is_table(record.op):
             return record
-        if self.variants.device(record.hash) is None:
+        names = (record.hash, *record.variants.values())
+        base = next((name for name in names if self.variants.device(name) is not None), None)
+        if base is None:
             return record
         devices = {*DEVICES, *device_folders(self._layout.root), *self.devices_of(stored)}
         missing = [index for index in sorted(devices) if str(index) not in record.variants]
         if not missing:
             return record
-        added = {str(i): name for i, name in self.variants.all(record.hash, missing).items()}
+        added = {str(i): name for i, name in self.variants.all(base, missing).items()}
         return replace(record, variants={**record.variants, **added})
 
     def devices_of(self, stored: Numbers) -> list[int]:

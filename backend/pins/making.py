@@ -6,6 +6,7 @@ Nothing here changes a cache file: the store does, after these, and takes them b
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,12 +22,12 @@ from backend.pins.numbers import came_back, is_time, learn
 from backend.tables.keys import is_table
 
 
-def record_of(
-    cache: HeldCache, path: Path, key: TuningKey, hash: str, file: PinFile, config: dict[str, str]
-) -> Record:
+def record_of(cache: HeldCache, path: Path, want: Want, file: PinFile) -> Record:
     """The record of a new pin; one that it replaces lends it the measured times, and so does
-    one whose numbers an old copy of the cache brought back after it was taken back. Raises
-    PinRefused, CacheUnreadable."""
+    one whose numbers an old copy of the cache brought back after it was taken back. Its hash is
+    that of another device where the kernel was tuned there alone. Raises PinRefused,
+    CacheUnreadable."""
+    key, hash = want.key, want.hash
     now, system = time.time(), system_of(path, key.op)
     lender = old = find(file.pins, system, key)
     released = find(file.released, system, key)
@@ -41,23 +42,49 @@ def record_of(
         system_hash=system,
         folder=_folder(path, key.op),
         tokens=lender.tokens if lender else {},
-        config=config,
+        config=want.config,
         files=old.files if old else released.files if released and released.pending else {},
         row=old.row if old else released.row if released else None,
         device=device_of(key.inputs),
         when=now,
         applied=now,
         made=first.made if (first := old or released) else now,
-        drifts=old.drifts if old and old.hash == hash else 0,
+        drifts=old.drifts if old and hash in old.hashes else 0,
         unknown=old.unknown if old else {},
+        variants=_variants(cache, hash, want.variants or _former_variants(hash, old, released)),
     )
     if is_inductors(key.op):
         check_config(record)
-    record = cache.learned(record, cache.stored(record) or {})
+    record = _as_tuned(cache.learned(record, cache.stored(record) or {}))
     texts = record.tokens.get(key.precision, {})
-    if hash in texts and not is_time(texts[hash]):
-        raise PinRefused(f"{brief(hash, 80)} failed when it was tuned; pin one with a time")
+    if record.hash in texts and not is_time(texts[record.hash]):
+        raise PinRefused(f"{brief(record.hash, 80)} failed when it was tuned; pin one with a time")
     return record
+
+
+def _former_variants(hash: str, *records: Record | None) -> Mapping[str, str]:
+    """What an earlier pin of the same kernel had: its modules may be gone since."""
+    return next((r.variants for r in records if r is not None and hash in r.hashes), {})
+
+
+def _variants(cache: HeldCache, hash: str, variants: Mapping[str, str]) -> dict[str, str]:
+    """The `variants` of a choice that come from elsewhere. Where a module of the kernel is here
+    they are computed from it instead, and dropped where they are not the same kernel."""
+    names = (hash, *variants.values())
+    base = next((name for name in names if cache.variants.device(name) is not None), None)
+    if base is None:
+        return dict(variants)
+    computed = {index: cache.variants.on(base, int(index)) for index in variants}
+    return computed if hash in (base, *computed.values()) else {}
+
+
+def _as_tuned(record: Record) -> Record:
+    """With the hash under which the kernel was tuned here, if it was not under the record's."""
+    names = {name for texts in record.tokens.values() for name in texts}
+    if record.hash in names:
+        return record
+    tuned = (name for name in record.variants.values() if name in names)
+    return replace(record, hash=next(tuned, record.hash))
 
 
 def _folder(path: Path, op: str) -> str:
@@ -69,7 +96,8 @@ def _folder(path: Path, op: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What `PinStore.pin` is asked for."""
+    """What `PinStore.pin` is asked for. `variants` are the hashes of the same kernel by device
+    index, as another host has them."""
 
     system_hash: str | None
     key: TuningKey
@@ -79,6 +107,7 @@ class Want:
     config: dict[str, str] = field(default_factory=dict)
     wait: bool = False
     table: Path | None = None
+    variants: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +146,7 @@ def pinned(file: PinFile, cache: HeldCache, want: Want, made: Making) -> Change:
     """Pin it in the file of pins. Raises PinRefused, CacheUnreadable."""
     path = cache.locate(want.system_hash, want.key, want.hash, want.wait, want.table)
     old = find(file.pins, system_of(path, want.key.op), want.key)
-    record = record_of(cache, path, want.key, want.hash, file, want.config)
+    record = record_of(cache, path, want, file)
     if is_table(want.key.op):
         cache.tables.changes(record)  # it may refuse
     record = replace(record, label=want.label or want.hash, note=want.note, who=made.who)

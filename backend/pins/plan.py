@@ -45,10 +45,10 @@ class PinPlan:
 def plan_of(file: PinFile, cache: HeldCache, sweeper: GraphSweeper, want: Want) -> PinPlan:
     """The plan for what is wanted, by these pins and cache files. Raises PinRefused for a failed
     or unknown choice or tuning, and CacheUnreadable."""
-    key, hash = want.key, want.hash
-    path = cache.locate(want.system_hash, key, hash, want.wait, want.table)
+    key = want.key
+    path = cache.locate(want.system_hash, key, want.hash, want.wait, want.table)
     old = find(file.pins, system_of(path, key.op), key)
-    record = record_of(cache, path, key, hash, file, want.config)
+    record = record_of(cache, path, want, file)
     stored = cache.stored(record) or {}
     record = cache.learned(record, stored)  # another process may have written since
     raised = sum(is_raised(float(text)) for text in holding(record, stored).values())
@@ -57,7 +57,7 @@ def plan_of(file: PinFile, cache: HeldCache, sweeper: GraphSweeper, want: Want) 
         raised = cache.tables.changes(record)
     return PinPlan(
         key=key,
-        hash=hash,
+        hash=record.hash,
         system_hash=record.system_hash,
         path=path,
         numbers=len(cache.configs.differing(record)) if is_inductors(key.op) else raised,

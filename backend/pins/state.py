@@ -188,7 +188,9 @@ class GraphSweeper:
             n for texts in record.tokens.values() for n, text in texts.items() if is_time(text)
         }
         config = record.config if hash in record.hashes else {}
-        constants = self._sources.told_apart(hash, rivals)
+        names = (hash, *record.variants.values()) if hash in record.hashes else (hash,)
+        apart = (self._sources.told_apart(name, rivals) for name in names)
+        constants = next((constants for constants in apart if constants), {})
         return Wanted(
             record.op, record.inputs, hash, tuple(sorted(rivals)), config, constants, device
         )

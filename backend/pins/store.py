@@ -94,14 +94,24 @@ class PinStore:
         config: Mapping[str, str] | None = None,
         wait: bool = False,
         table: Path | None = None,
+        variants: Mapping[str, str] | None = None,
     ) -> PinPlan:
         """What `pin` would change. Raises PinRefused for a failed or unknown choice or tuning.
 
         Without `system_hash` it is the cache file written last of those that have the choice.
         With it, and `wait`, a choice that is not there yet is no reason to refuse. `table` is the
-        file of an entry of a tuned table, whose values `config` has.
+        file of an entry of a tuned table, whose values `config` has. `variants` are the hashes of
+        the same kernel by device index, as another host has them.
         """
-        want = Want(system_hash, key, hash, config=dict(config or {}), wait=wait, table=table)
+        want = Want(
+            system_hash,
+            key,
+            hash,
+            config=dict(config or {}),
+            wait=wait,
+            table=table,
+            variants=variants or {},
+        )
         return plan_of(read_pin_file(self.layout.pins), self._cache, self._graphs, want)
 
     def pin(
@@ -118,16 +128,20 @@ class PinStore:
         table: Path | None = None,
         group: Group | None = None,
         agreed: PinPlan | None = None,
+        variants: Mapping[str, str] | None = None,
     ) -> PinReport:
         """Let `hash` be the choice of (op, inputs) in every precision, for every later reader.
 
         `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
-        `wait` is as in `plan`: such a pin counts once the choice was tuned; `table` too. `undoes`:
+        `wait` is as in `plan`: such a pin counts once the choice was tuned; `table` and `variants`
+        too. `undoes`:
         see `undo`; `group`: the command that pins this among others. `agreed` is what a person was
         told that it would change: PinRefused where that is so no more.
         Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was recorded.
         """
-        want = Want(system_hash, key, hash, label, note, dict(config or {}), wait, table)
+        want = Want(
+            system_hash, key, hash, label, note, dict(config or {}), wait, table, variants or {}
+        )
         made = Making(who or default_who(), group, undoes)
 
         def make(file: PinFile, cache: HeldCache) -> list[Change]:

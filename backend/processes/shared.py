@@ -16,7 +16,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NoReturn, get_args
 
@@ -118,18 +118,20 @@ class Place:
 
 
 class Mark:
-    """The worker's side; without a descriptor nobody looks."""
+    """The worker's side; without a descriptor nobody looks. `named` gives the hash by which the
+    other side knows a choice."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._memory = None if descriptor is None else mmap.mmap(descriptor, MARK_SIZE)
         self._count = 0
         self._text = ""
+        self.named: Callable[[str], str] = str
 
     @contextlib.contextmanager
     def at(self, doing: Doing, hash: str) -> Iterator[None]:
         """Say so while the block runs. The time that this takes is outside of it."""
         self._count += 1
-        self._write(f"{doing} {self._count} {hash}")
+        self._write(f"{doing} {self._count} {self.named(hash)}")
         try:
             yield
         finally:

@@ -2,7 +2,9 @@
 
 A choice hash is a digest of generated source, so it means the same kernel wherever it occurs; what
 differs between machines is whether it occurs, and whether the times still hold. So only another
-kind of device refuses, where no hash of the one is ever a good kernel for the other.
+kind of device refuses, where no hash of the one is ever a good kernel for the other. A Triton
+choice has another hash on each device of a box: an export has them, so that a pin made on one
+device holds on all of another host.
 """
 
 from __future__ import annotations
@@ -214,6 +216,7 @@ def take_in(
         wait=True,
         table=table,
         group=group,
+        variants=pin.variants,
     )
 
 
@@ -252,11 +255,18 @@ def _row_step(pin: SharedPin, store: PinStore, tables: Sequence[Path]) -> Step:
 
 def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) -> Step:
     try:
-        plan = store.plan(system_for(pin, here), pin.key, pin.hash, pin.config, wait=True)
+        plan = store.plan(
+            system_for(pin, here),
+            pin.key,
+            pin.hash,
+            pin.config,
+            wait=True,
+            variants=pin.variants,
+        )
     except PinRefused as error:
         return Step(pin, "refused", str(error))
     old, graphs = plan.replaces, len(plan.graphs)
-    if old is not None and old.hash == pin.hash:
+    if old is not None and old.hashes & pin.hashes:
         return Step(pin, "same", "is pinned here already")
     numbers = f"{counted(plan.numbers, 'number')} raised out of reach"
     if is_inductors(pin.op):

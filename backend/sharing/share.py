@@ -20,9 +20,12 @@ from typing import Annotated, Any
 
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
+from backend.model.choice import is_hash
+from backend.model.origin import extern_name
 from backend.model.problem import TuningKey
 from backend.model.session import LATEST, Session
 from backend.wire.codec import WireError, loads, read, to_json
+from backend.wire.reading import Key
 
 FORMAT = "rocm-tui pins"
 VERSION = 1
@@ -30,6 +33,8 @@ MAX_BYTES = 64 << 20
 MAX_CONFIG = 100
 MAX_VALUE = 1_000
 """Members of a choice's configuration, and characters of one; Triton's have some 30."""
+MAX_DEVICES = 1_024
+"""Devices that a pin may have hashes for."""
 MAX_TEXT = 65_536
 """Characters of one text; an inputs key of 64 inputs has about 10,000."""
 
@@ -55,6 +60,11 @@ def is_printable(text: str) -> str:
     return is_name(text) if text else ""
 
 
+def is_choice(text: str) -> str:
+    """The hash of a choice, not empty."""
+    return "" if text and is_hash(text) else f"is no name: {brief(text, 60)!r}"
+
+
 def is_whole(number: int) -> str:
     return "" if 0 <= number < 1 << 31 else "is no whole number from 0 to 2147483647"
 
@@ -69,6 +79,7 @@ def is_named(members: Mapping[str, object]) -> str:
 
 Text = Annotated[str, is_text]
 Name = Annotated[str, is_text, is_name]
+Hash = Annotated[str, is_text, is_choice]
 Whole = Annotated[int, is_whole]
 """A small count or a place in a list."""
 Moment = Annotated[float, is_moment]
@@ -176,7 +187,8 @@ class SharedPin:
     """A pin on its way. `timings` are milliseconds by precision and choice hash, `inf` where a
     choice failed, as they were on `machine` before the pin. `config` is the choice's (`BLOCK_M`,
     ...), as text, where it is known. `lists` are digests of the lists of configs that a kernel of
-    Inductor was offered there, where its files told."""
+    Inductor was offered there, where its files told. `variants` are the hashes of the same kernel
+    by device index, as text; empty where `hash` is that of every device."""
 
     op: str
     inputs: str
@@ -191,6 +203,12 @@ class SharedPin:
     when: float = 0.0
     note: str = ""
     lists: tuple[str, ...] = ()
+    variants: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hashes(self) -> frozenset[str]:
+        """The hashes of the pinned kernel on all devices, as far as the file has them."""
+        return frozenset((self.hash, *self.variants.values()))
 
     @property
     def key(self) -> TuningKey:
@@ -230,10 +248,18 @@ def _are_times(times: Mapping[str, object]) -> str:
         (
             f"has no time for {brief(name, 60)}"
             for name, ms in times.items()
-            if not name.isprintable() or not (ms is None or _is_time(ms))
+            if not is_hash(name) or not (ms is None or _is_time(ms))
         ),
         "",
     )
+
+
+def _are_devices(variants: Mapping[str, object]) -> str:
+    """Hashes by device index."""
+    if len(variants) > MAX_DEVICES:
+        return f"has more than {MAX_DEVICES:,} devices"
+    odd = (name for name in variants if not (name.isascii() and name.isdecimal() and len(name) < 5))
+    return next((f"has no device {brief(name, 60)!r}" for name in odd), "")
 
 
 def _is_time(ms: object) -> bool:
@@ -250,7 +276,7 @@ class _Row:
     op: Name
     inputs: Name
     precision: Annotated[str, is_text, is_printable]
-    hash: Name
+    hash: Hash
     label: Text
     device: Name | None
     who: Text
@@ -260,6 +286,7 @@ class _Row:
     timings: Annotated[dict[str, Annotated[dict[str, Any], _are_times]], is_named]
     machine: Whole
     lists: tuple[Name, ...] = ()
+    variants: Annotated[dict[str, Hash], _are_devices] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +301,7 @@ class _Document:
 
 _SAME = (
     *("op", "inputs", "precision", "hash", "label"),
-    *("device", "who", "when", "note", "config", "lists"),
+    *("device", "who", "when", "note", "config", "lists", "variants"),
 )
 """Fields of a pin that its row has as they are."""
 
@@ -325,9 +352,17 @@ def _pin(row: _Row, number: int, document: _Document) -> SharedPin:
     if row.machine >= len(document.machines):
         what = f"is none of the {len(document.machines)} in the file"
         raise WireError(what, "pins", number, "machine")
+    odd = (index for index, name in row.variants.items() if not _is_like(name, row.hash))
+    if (index := next(odd, None)) is not None:
+        raise WireError("is a hash of another template", "pins", number, "variants", Key(index))
     timings = {
         precision: {name: math.inf if ms is None else float(ms) for name, ms in times.items()}
         for precision, times in row.timings.items()
     }
     same = {name: getattr(row, name) for name in _SAME}
     return SharedPin(**same, timings=timings, machine=document.machines[row.machine])
+
+
+def _is_like(variant: str, hash: str) -> bool:
+    """Whether two hashes may be the same kernel on two devices."""
+    return extern_name(variant) == extern_name(hash) and len(variant) == len(hash)

@@ -134,7 +134,8 @@ class Environment:
     our Triton template is made for there; without one `triton_off` says why, in a line. `bus` is
     the device's PCI address, where torch tells it. `python` is a tag such as `cp311`; `torch_key`
     PyTorch's digest of its source, `compilers` what compiles our choices for an AMD GPU, a name by
-    language (`hip`, `triton`) that is the same where the code is; both where asked for.
+    language (`hip`, `triton`) that is the same where the code is; both where asked for. `alike` are
+    the GPUs of the kind of the one that was asked about.
     """
 
     torch: str
@@ -154,19 +155,21 @@ class Environment:
     torch_key: str | None = None
     bus: str | None = None
     compilers: Mapping[str, str] = field(default_factory=dict)
+    alike: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentJob(WorkerJob[Environment]):
     """`fit` costs seconds: whether the hooks and our templates work there. `build` asks for
     PyTorch's digest of its own source, which stands in the name of each compiled graph, and
-    `compilers` for those of our choices."""
+    `compilers` for those of our choices, `alike_to` for the other GPUs of the kind of that GPU."""
 
     name: ClassVar[str] = "environment"
     answer: ClassVar[type[Any]] = Environment
     fit: bool = False
     build: bool = False
     compilers: bool = False
+    alike_to: Count | None = None
 
 
 # What can this machine do at best?
@@ -240,6 +243,7 @@ class TuneResult(_Result):
     `skipped` is how many choices the budget left out, `pin` the state of the key's pin, `trouble`
     what went wrong after the tuning, `log` where the session is recorded. `times` is what the cache
     file got, in ms by choice hash, infinite for what failed; `system` is the header of that file.
+    `taken_over` are the GPUs under whose hashes it got them too.
     `single`: nothing failed, but there is one choice, so Inductor times nothing.
     """
 
@@ -256,6 +260,7 @@ class TuneResult(_Result):
     times: Mapping[str, float] = field(default_factory=dict)
     system: Mapping[str, Any] = field(default_factory=dict)
     single: bool = False
+    taken_over: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +273,10 @@ class TuneJob(WorkerJob[TuneResult]):
     `budget` is in seconds from the first choice on; `any_mode` tunes in this mode even if the cache
     tells of another; `broken` are choices that have failed, with the reasons. By hash: `only` these
     are tuned, `without` all but these; nothing is told of the others.
+
+    `kept_as` is the index in the person's environment of the GPU that the worker sees as its first:
+    the times are kept under the hashes of that device. `others` are the indices of GPUs of the same
+    kind that take the times over.
     """
 
     name: ClassVar[str] = "tune"
@@ -290,6 +299,8 @@ class TuneJob(WorkerJob[TuneResult]):
     broken: Mapping[str, str] = field(default_factory=dict)
     only: Names | None = None
     without: Names | None = None
+    kept_as: Count | None = None
+    others: tuple[Count, ...] = ()
 
 
 # What a GPU's worker would have to compile, compiled where there is no GPU
@@ -347,7 +358,8 @@ class VerifyResult(_Result):
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob(_OfKey, WorkerJob[VerifyResult]):
-    """Compile the op of a key as a program would, and see whether the choice `hash` is called."""
+    """Compile the op of a key as a program would, and see whether the choice `hash` is called; on
+    the GPU `gpu` of those that the worker sees, else on its current one."""
 
     name: ClassVar[str] = "verify"
     answer: ClassVar[type[Any]] = VerifyResult
@@ -355,6 +367,7 @@ class VerifyJob(_OfKey, WorkerJob[VerifyResult]):
     mode: Mode = 0
     threads: Threads | None = None
     options: str = ""
+    gpu: Count | None = None
 
 
 # Is the model faster with other choices?

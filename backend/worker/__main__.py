@@ -55,7 +55,8 @@ def _run(words: Words, answers: Answers) -> Words:
     kind = importlib.import_module(f"backend.worker.jobs.{job.name}")
     between = importlib.import_module("backend.worker.between")
     between.begin()
-    return to_json(kind.run(job, answers.progress, mark))
+    boundary = importlib.import_module("backend.worker.device_hashes")
+    return to_json(boundary.run_here(kind.run, job, answers.progress, mark))
 
 
 def _tidy() -> None:

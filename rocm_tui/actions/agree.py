@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.cache.autotune import winners
+from backend.cache.autotune import preferred
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable
 from backend.model.choice import Choice
@@ -15,13 +15,22 @@ from backend.model.problem import TuningKey
 from backend.model.session import CACHE_FILES, Fault, Session, systems_of
 from backend.model.tuning import Tuning
 from backend.sharing.share import Machine, Share, SharedPin, read_share
+from rocm_tui.actions.identities import ModuleIdentities
 from rocm_tui.actions.pick import load_model, require_read
 from rocm_tui.compare.comparison import is_export, tunings
-from rocm_tui.compare.types import is_timed, used
+from rocm_tui.compare.types import identity_of, is_timed, used
 from rocm_tui.errors import NoSuchSource
 from rocm_tui.ingest.records import GraphSeen
-from rocm_tui.report.agreement import Agreement, Chooser, System, Taken, agreement
+from rocm_tui.report.agreement import (
+    Agreement,
+    Chooser,
+    System,
+    Taken,
+    agreement,
+    with_identities,
+)
 from rocm_tui.report.ranks import jobs_of, session_labels
+from rocm_tui.session.by_device import device_name
 from rocm_tui.session.join import bucket_of
 from rocm_tui.session.merge import is_cache
 from rocm_tui.session.model import Model, Row
@@ -69,11 +78,27 @@ def who_took_what(layout: Layout, texts: Sequence[str], run: str = "") -> Told:
     as_shown = {who: replace(who, named=twice[_called(who)] > 1) for who in every}
     return Told(
         choosers=tuple(as_shown.values()),
-        taken=tuple(replace(taken, by=as_shown[taken.by]) for one in told for taken in one.taken),
+        taken=tuple(replace(taken, by=as_shown[taken.by]) for taken in _identified(told, layout)),
         problems=tuple(dict.fromkeys(fault for one in told for fault in one.problems)),
         home=home,
         running=tuple(as_shown[who] for one in told for who in one.running),
     )
+
+
+def _identified(told: Iterable[Told], layout: Layout) -> list[Taken]:
+    """What all of them took, with the identities of choices that have another hash on each device,
+    where it is needed: where the hashes for a problem differ."""
+    every = [taken for one in told for taken in one.taken]
+    names: dict[TuningKey | None, set[str | None]] = {}
+    for taken in every:
+        names.setdefault(taken.tuning.key, set()).add(identity_of(taken.choice))
+    identities = ModuleIdentities(layout.root)
+    return [
+        with_identities(taken, identities.identified(taken.tuning))
+        if len(names[taken.tuning.key]) > 1
+        else taken
+        for taken in every
+    ]
 
 
 def agreement_in(layout: Layout, logs: Sequence[Path], run: str) -> Agreement:
@@ -81,7 +106,7 @@ def agreement_in(layout: Layout, logs: Sequence[Path], run: str) -> Agreement:
     model = load_model(layout, [str(log) for log in logs])
     ours = [id_ for id_ in model.sessions if id_.startswith(run)]
     told = _of_sessions(model, _jobs_with(ours, model.sessions), "")
-    return agreement(told.choosers, told.taken)
+    return agreement(told.choosers, _identified([told], layout))
 
 
 def _names(texts: Sequence[str]) -> dict[str, str]:
@@ -258,14 +283,15 @@ def _of_files(model: Model, text: str, name: str) -> Iterator[Taken]:
     it are of the programs that wrote it."""
     caches = [row for row in model.rows() if _kept(row.tuning)]
     if caches:
-        who = Chooser(name or text, name)
-        taken_there = _winners(source for row in caches for source in row.tuning.sources)
+        order = _preferred(source for row in caches for source in row.tuning.sources)
+        several = len({row.tuning.device_index for row in caches} - {None}) > 1
         for row in caches:
-            choice = _from_cache(row.tuning, taken_there)
+            choice = _from_cache(row.tuning, order)
             if choice is not None:
                 hashes = systems_of(row.tuning, model.sessions)
                 system = System(min(hashes) if len(hashes) == 1 else "")
-                yield Taken(who, row, choice, system)
+                device = f" {device_name(row)}".rstrip() if several else ""
+                yield Taken(Chooser(f"{name or text}{device}", name), row, choice, system)
         return
     for row in model.rows():
         tuning = row.tuning
@@ -281,27 +307,37 @@ def _kept(tuning: Tuning) -> bool:
     return is_cache(tuning) or (tuning.session is None and tuning.selected is not None)
 
 
-def _winners(sources: Iterable[str]) -> dict[tuple[str, TuningKey], str]:
-    """What Inductor takes, by cache file and key; the numbers are looked at as they stand, because
-    a pin that was made where a file comes from stands in no other place."""
-    found: dict[tuple[str, TuningKey], str] = {}
+def _preferred(sources: Iterable[str]) -> dict[tuple[str, TuningKey], list[str]]:
+    """The choices in the order of Inductor's preference, by cache file and key. The numbers are
+    read as they are, because a pin that was made where a file comes from is in no other place."""
+    order: dict[tuple[str, TuningKey], list[str]] = {}
     for source in dict.fromkeys(sources):
         try:
-            found.update({(source, key): hash_ for key, hash_ in winners(Path(source)).items()})
+            order.update({(source, key): names for key, names in preferred(Path(source)).items()})
         except CacheUnreadable:
-            continue  # no such file: what it is, its own reader has said
-    return found
+            continue  # no such file: its own reader has reported that
+    return order
 
 
-def _from_cache(tuning: Tuning, taken: Mapping[tuple[str, TuningKey], str]) -> Choice | None:
-    hash_ = tuning.selected
-    for source in tuning.sources if tuning.key is not None and hash_ is None else ():
-        hash_ = taken.get((source, tuning.key)) if tuning.key is not None else None
-        if hash_ is not None:
-            break
-    named = next((choice for choice in tuning.choices if choice.hash == hash_ and hash_), None)
+def _from_cache(
+    tuning: Tuning, order: Mapping[tuple[str, TuningKey], Sequence[str]]
+) -> Choice | None:
+    """What a program with the device of this tuning takes."""
+    by_hash = {choice.hash: choice for choice in tuning.choices if choice.hash}
+    names = [tuning.selected] if tuning.selected else _order_of(tuning, order)
+    named = next((by_hash[name] for name in names if name in by_hash), None)
     use = used(tuning)
     return named or (use[0] if use else None)
+
+
+def _order_of(
+    tuning: Tuning, order: Mapping[tuple[str, TuningKey], Sequence[str]]
+) -> Sequence[str]:
+    """Inductor's order of its choices in the first of its sources that has one."""
+    if tuning.key is None:
+        return ()
+    orders = (order.get((source, tuning.key)) for source in tuning.sources)
+    return next((names for names in orders if names), ())
 
 
 def _of_export(share: Share, text: str, name: str) -> Told:

@@ -22,7 +22,7 @@ def load_named(layout: Layout, texts: Sequence[str]) -> tuple[Model, list[Row], 
     others = [text for text in texts if text not in paths]
     if not others:
         model = load_model(layout, paths)
-        return model, model.rows(), paths
+        return model, model.listed(), paths
     root = str(layout.root)
     model = load_model(layout, [root, *paths])
     ids: set[str] = set()
@@ -36,14 +36,15 @@ def load_named(layout: Layout, texts: Sequence[str]) -> tuple[Model, list[Row], 
             paths.append(text)  # whoever reads it says that it is not there
     if not ids:
         model = load_model(layout, paths)
-        return model, model.rows(), paths
-    rows = [row for row in model.rows() if ids.intersection(row.asked) or _within(row, paths)]
+        return model, model.listed(), paths
+    rows = [row for row in model.listed() if ids.intersection(row.asked) or _within(row, paths)]
     return model, rows, [*paths, root]
 
 
 def _within(row: Row, paths: Sequence[str]) -> bool:
     return any(
         source == path or source.startswith(f"{path.rstrip('/')}/")
-        for source in row.tuning.sources
+        for device in row.devices or (row,)
+        for source in device.tuning.sources
         for path in paths
     )

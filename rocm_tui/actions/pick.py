@@ -63,7 +63,7 @@ def pick_tuning(layout: Layout, also: Sequence[str], text: str) -> tuple[Model, 
 def pick_row(model: Model, text: str) -> Row:
     """The tuning a person means. Raises NoSuchTuning, which names what could not be read."""
     try:
-        return find_row(model.rows(), text)
+        return find_row(model.listed(), text)
     except NoSuchTuning as error:
         if not model.problems:
             raise

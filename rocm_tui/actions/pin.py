@@ -17,7 +17,7 @@ from backend.pins.state import PinReport, PinStatus
 from backend.pins.store import PinStore
 from backend.pins.undo import Undo, next_undo, undo
 from rocm_tui.errors import NoSuchChoice, NotPinnable
-from rocm_tui.session.find import find_choice, system_hash
+from rocm_tui.session.find import find_device_choice, system_hash
 from rocm_tui.session.model import Row
 from rocm_tui.session.possible import why_not_hashed, why_not_pinned_there, why_wrong
 
@@ -73,7 +73,7 @@ def pinnable(
     if key is None:
         raise NotPinnable(why_not_pinned_there(row.tuning) or "")
     if isinstance(choice, str):
-        choice = find_choice(row.tuning, choice)
+        row, choice = find_device_choice(row, choice)
     if choice.hash is None:
         raise NoSuchChoice(why_not_hashed(row.id, [choice]) or "")
     if not wrong and (why := why_wrong(row, choice)):

@@ -29,6 +29,7 @@ from backend.model.tuning import Tuning
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, read_graph_text
+from backend.pins.store import PinStore
 from rocm_tui import environment as hook_env
 from rocm_tui.actions.launches import Launch, LaunchFolder
 from rocm_tui.actions.pick import load_model
@@ -329,13 +330,23 @@ def _known_choices(layout: Layout) -> Mapping[object, Mapping[str, Choice]]:
 
 def as_tuned(pins: Sequence[Pin], layout: Layout) -> list[Asked]:
     """Pins with what a session tells of the process that tuned what is pinned: its threads, and
-    what its op was told beside its inputs."""
+    what its op was told beside its inputs; and with the GPUs that their status lists."""
     tunings = {
         (row.tuning.key, choice.hash): row.tuning
         for row in load_model(layout).rows()
         for choice in row.tuning.choices
     }
-    return [_as_tuned(pin, tunings.get((pin.key, pin.hash))) for pin in pins]
+    gpus = {
+        (status.pin.system_hash, status.pin.key): tuple(each.index for each in status.devices)
+        for status in PinStore(layout).status()
+    }
+    return [
+        replace(
+            _as_tuned(pin, tunings.get((pin.key, pin.hash))),
+            gpus=gpus.get((pin.system_hash, pin.key), ()),
+        )
+        for pin in pins
+    ]
 
 
 def _as_tuned(pin: Pin, tuning: Tuning | None) -> Asked:

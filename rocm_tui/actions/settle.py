@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.errors import StoreError
-from backend.model.choice import Caches, Measurement
+from backend.model.choice import Caches, Choice, Measurement
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.pins.file import Group, new_group
 from backend.pins.plan import PinPlan
+from rocm_tui.actions.identities import ModuleIdentities
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.pin import (
     Pinnable,
@@ -25,6 +27,7 @@ from rocm_tui.actions.pin import (
     plan_pin,
     step_back,
 )
+from rocm_tui.compare.points import offers
 from rocm_tui.errors import NotPinnable, RocmTuiError
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.report.agreement import Differing, Taken, own_choice
@@ -45,7 +48,7 @@ class Step:
     def held(self) -> bool:
         """Whether it is pinned here already."""
         old = self.plan.replaces if self.plan is not None else None
-        return old is not None and self.wanted is not None and old.hash == self.wanted.hash
+        return old is not None and self.wanted is not None and self.wanted.hash in old.hashes
 
 
 def plan_pins(proposals: Iterable[Proposal], model: Model, layout: Layout) -> list[Step]:
@@ -69,7 +72,7 @@ def _step(
     here = rows.get(key, []) if key is not None else []
     if not here:
         return Step(proposal, why_not=f"it was not tuned in {layout.root}, where pins would go to")
-    row = next((row for row in here if _has(row, choice.hash)), here[0])
+    row = _offering(here, choice, layout) or here[0]
     try:
         wanted = pinnable(row, own_choice(row.tuning, choice), sessions)
         plan = plan_pin(wanted, layout)
@@ -82,8 +85,11 @@ def _step(
     return Step(proposal, wanted, plan)
 
 
-def _has(row: Row, hash_: str | None) -> bool:
-    return any(choice.hash == hash_ for choice in row.tuning.choices)
+def _offering(rows: Sequence[Row], choice: Choice, layout: Layout) -> Row | None:
+    """The first row that was offered this kernel, under whichever hash."""
+    identities = ModuleIdentities(layout.root)
+    named = (replace(row, tuning=identities.identified(row.tuning)) for row in rows)
+    return next((row for row in chain(rows, named) if offers(row.tuning, choice)), None)
 
 
 def pin_all(steps: Sequence[Step], notes: Sequence[str], layout: Layout) -> list[Pinned]:
@@ -139,13 +145,22 @@ def measure_chosen(
 ) -> Iterator[Measured]:
     """Measure what was chosen, one problem after another. What cannot be has a reason."""
     for each in differing:
-        tuning = next((t.tuning for t in each.taken if t.tuning.key is not None), each.row.tuning)
+        tuning = _measured_as(each)
         try:
             chosen = [own_choice(tuning, group.choice) for group in each.groups]
             measuring = Measuring(run, tuning, chosen, budget=budget, caches=caches)
             yield Measured(each, measuring.once())
         except RocmTuiError as error:
             yield Measured(each, None, str(error))
+
+
+def _measured_as(differing: Differing) -> Tuning:
+    """The tuning of the rank whose device all of the chosen ones are measured on: one that was
+    offered all of them, if there is any."""
+    chosen = [group.choice for group in differing.groups]
+    known = [taken.tuning for taken in differing.taken if taken.tuning.key is not None]
+    has_all = (t for t in known if all(offers(t, choice) for choice in chosen))
+    return next(has_all, known[0] if known else differing.row.tuning)
 
 
 def with_measured(taken: Iterable[Taken], measurements: Iterable[Measurement]) -> list[Taken]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from backend.cache.autotune import read_caches
 from backend.cache.best_config import KernelFiles
+from backend.cache.variants import ChoiceVariants
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.safe import write_atomic
@@ -22,6 +23,7 @@ from backend.model.ops import is_flex
 from backend.model.tuning import Tuning
 from backend.pins.drift import default_who
 from backend.pins.file import Record, new_group, read_pin_file
+from backend.pins.held import DEVICES
 from backend.pins.store import PinStore
 from backend.sharing.kernel_options import FlexChoice, operands
 from backend.sharing.plan import Difference, Step, differences, steps_of, system_for, take_in
@@ -60,7 +62,7 @@ def pins_to_share(
     if not records:
         return []
     origins = _Origins(layout, load_model(layout, also=sources), python)
-    files = KernelFiles(layout.root)
+    files, variants = KernelFiles(layout.root), ChoiceVariants(layout.root)
     return [
         SharedPin(
             op=record.op,
@@ -71,16 +73,24 @@ def pins_to_share(
             machine=Machine(host=record.who.rpartition("@")[2] or None)
             if is_table(record.op)
             else origins.machine(record.pin.id, record.system_hash),
-            config=record.config or origins.config(record.pin.id, record.hash),
+            config=record.config or origins.config(record.pin.id, record.hashes),
             timings=record.timings,
             device=record.device,
             who=record.who,
             when=record.when,
             note=record.note,
             lists=files.lists(record.op, record.inputs) if is_inductors(record.op) else (),
+            variants=_variants(record, variants),
         )
         for record in records
     ]
+
+
+def _variants(record: Record, variants: ChoiceVariants) -> Mapping[str, str]:
+    """The hashes of a pinned kernel by device index. A pin of an older version has none."""
+    if record.variants or variants.device(record.hash) is None:
+        return record.variants
+    return {str(index): name for index, name in variants.all(record.hash, DEVICES).items()}
 
 
 def flex_choices(
@@ -121,7 +131,7 @@ def _flex_choice(tuning: Tuning, choice: Choice) -> FlexChoice:
 
 def _flex_pin(record: Record, choices: Sequence[Choice]) -> FlexChoice:
     """A pin may know what no source does any more, and a source what the pin does not."""
-    same = [each for each in choices if each.hash == record.hash]
+    same = [each for each in choices if each.hash in record.hashes]
     known = next((each for each in same if each.config), None)
     shapes, dtypes = operands(record.inputs)
     return FlexChoice(
@@ -130,7 +140,7 @@ def _flex_pin(record: Record, choices: Sequence[Choice]) -> FlexChoice:
         hash=record.hash,
         label=record.label or record.hash,
         config=record.config or (known.config if known else {}),
-        rivals=tuple(each.config for each in choices if each.hash != record.hash),
+        rivals=tuple(each.config for each in choices if each.hash not in record.hashes),
         shapes=shapes,
         dtypes=dtypes,
         ms=known.ms if known else None,
@@ -154,11 +164,12 @@ class _Origins:
         known = machine_of(system_hash, system, self._model.sessions.values(), tuned_by)
         return known if known.arch else completed(known, self._ask())
 
-    def config(self, id: str, hash: str) -> dict[str, str]:
-        """The configuration of a choice, where a session or a log tells it."""
+    def config(self, id: str, hashes: Collection[str]) -> dict[str, str]:
+        """The configuration of a choice, where a session or a log tells it; `hashes` are those of
+        all devices."""
         for row in self._model.rows():
             for choice in row.tuning.choices if row.id == id else ():
-                if choice.hash == hash and choice.config:
+                if choice.hash in hashes and choice.config:
                     return choice.config
         return {}
 

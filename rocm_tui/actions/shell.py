@@ -137,7 +137,7 @@ def _named(tuning: Tuning, choices: Sequence[Choice]) -> list[str]:
 
 
 def _short(tuning: Tuning, choice: Choice) -> str:
-    hash = choice.hash or choice.label
+    hash = choice.typed
     name, dash, digits = hash.rpartition("-")
     short = name + dash + digits[:_DIGITS]
     meant = [other for other in tuning.choices if (other.hash or "").startswith(short)]

@@ -27,7 +27,7 @@ def tables_within(
     tables: list[Table] = []
     left_out = 0
     for path in paths:
-        table = known.get(path) if known else None
+        table = (known or {}).get(path)
         try:
             tables.append(table or read_table(Path(path), room))
         except StoreError:

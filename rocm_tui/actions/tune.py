@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from backend.counted import counted
 from backend.model.ops import ITEM_BYTES, OPS, product_of
 from backend.model.origin import is_own
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
-from rocm_tui.environment import device_env
+from backend.wire.jobs import EnvironmentJob
+from rocm_tui.environment import CPU, device_env
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.jobs.run import RunJob
 from rocm_tui.jobs.tune import TuneOptions, problem_of
 from rocm_tui.meant import did_you_mean
 from rocm_tui.session.model import Row
@@ -138,7 +141,18 @@ def tune_options(
         search_space=search_space,
         templates=templates,
         budget=seconds,
+        kept_as=None if device in (None, CPU) else int(device),
     )
+
+
+def for_all_devices(run: RunJob, options: TuneOptions) -> TuneOptions:
+    """`options` with the GPUs that take the times over: all of the kind of the one that measures.
+    `run` shows its worker every GPU. Raises JobError, and UsageError where there is no GPU."""
+    measures = options.kept_as or 0
+    environment = run(EnvironmentJob(alike_to=measures))
+    if not environment.gpu:
+        raise UsageError("--all-devices needs GPUs, and torch sees none here")
+    return replace(options, kept_as=measures, others=environment.alike)
 
 
 def offers_ours(tuning: Tuning) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from backend.counted import device_ranges
 from backend.disk.layout import Layout
 from backend.errors import StoreError, brief
 from backend.model.inductor_kernel import is_kernel
@@ -21,6 +22,7 @@ from backend.pins.proof import keep_proof
 from backend.tables.keys import is_table
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
 from rocm_tui.config.reading import config
+from rocm_tui.environment import CPU, device_env
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, Limits, WorkerDied
@@ -34,13 +36,28 @@ Tell = Callable[[int, Pin, str], None]
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A pin, how many threads the process had that tuned it, and what its op was told besides its
-    inputs (`Problem.told`), where these are known."""
+    inputs (`Problem.told`), where these are known. It is to be proved on each of `gpus`; without
+    any on whatever device the worker uses."""
 
     pin: Pin
     threads: int | None = None
     told: str = ""
+    gpus: tuple[int, ...] = ()
 
-    def job(self, mode: int = 0) -> VerifyJob:
+    @property
+    def places(self) -> tuple[int | None, ...]:
+        """The devices on which it is proved, one after another."""
+        return self.gpus or (None,)
+
+    def on(self, device: str | None) -> Asked:
+        """The same on that GPU alone, where one is named. A pin of the CPU stays there. Raises
+        UsageError."""
+        device_env(os.environ, device)
+        if device in (None, CPU) or "'cuda'" not in self.pin.inputs:
+            return self
+        return replace(self, gpus=(int(device),))
+
+    def job(self, mode: int = 0, gpu: int | None = None) -> VerifyJob:
         pin = self.pin
         return VerifyJob(
             pin.op,
@@ -50,7 +67,47 @@ class Asked:
             mode,
             self.threads,
             self.told,
+            gpu,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesResult(VerifyResult):
+    """What several GPUs say of a pin together, and each of them by its index. It is `ok` if all
+    call the pinned choice; `reason` says which do, and why others do not."""
+
+    devices: Mapping[str, VerifyResult] = field(default_factory=dict)
+
+
+def of_devices(results: Mapping[int | None, VerifyResult]) -> VerifyResult:
+    """The one result of a pin on all its devices, by the index of the GPU."""
+    if len(results) == 1:
+        return next(iter(results.values()))
+    failed = [result for result in results.values() if not result.ok]
+    refuted = next((result for result in failed if result.hash), None)
+    shown = refuted or (failed[0] if failed else next(iter(results.values())))
+    return DevicesResult(
+        ok=not failed,
+        reason=_on_devices(results),
+        kernel=shown.kernel,
+        hash=shown.hash,
+        torch=shown.torch,
+        rebuilt=all(result.rebuilt for result in results.values()),
+        devices={str(gpu): result for gpu, result in results.items()},
+    )
+
+
+def _on_devices(results: Mapping[int | None, VerifyResult]) -> str:
+    """`called on 0-2; not called on 3: the generated code calls ...`"""
+    by_outcome: dict[str, list[int]] = {}
+    for gpu, result in results.items():
+        outcome = "called on {}"
+        if not result.ok:
+            outcome = f"not {'called' if result.hash else 'verified'} on {{}}: "
+            outcome += result.reason.replace("{", "{{").replace("}", "}}")
+        by_outcome.setdefault(outcome, []).append(gpu or 0)
+    ordered = sorted(by_outcome, key=lambda outcome: outcome.startswith("not "))
+    return "; ".join(outcome.format(device_ranges(by_outcome[outcome])) for outcome in ordered)
 
 
 def _kind(asked: Asked) -> tuple[bool, str]:
@@ -109,24 +166,29 @@ class Verifying:
             self._keeper.end()
 
     def results(self, asked: Sequence[Asked]) -> Iterator[tuple[Pin, VerifyResult]]:
-        """Each pin with what the worker's job says of it, as soon as it is known."""
+        """Each pin with what the worker's jobs say of it, as soon as it is known for all of its
+        devices."""
         self._place = 1
-        for question, answers in try_modes(
-            sorted(asked, key=_kind),
-            lambda question, mode: self._answer(question, mode),
+        done: dict[int, dict[int | None, VerifyResult]] = {}
+        for (question, gpu), answers in try_modes(
+            [(each, gpu) for each in sorted(asked, key=_kind) for gpu in each.places],
+            lambda pair, mode: self._answer(*pair, mode),
             lambda answer: answer.conclusive,
         ):
-            self._place += 1
-            yield question.pin, _final(answers)
+            results = done.setdefault(id(question), {})
+            results[gpu] = _final(answers)
+            if len(results) == len(question.places):
+                self._place += 1
+                yield question.pin, of_devices(results)
 
-    def _answer(self, asked: Asked, mode: int) -> VerifyResult:
+    def _answer(self, asked: Asked, gpu: int | None, mode: int) -> VerifyResult:
         """The worker's result; what becomes of the worker instead is a pin that is not verified."""
         if why := why_not_here(asked.pin):
             return _failed(why)
         if self._broken is not None:
             return _failed(self._broken)
         pin, before = asked.pin, self.workers
-        job = asked.job(mode)
+        job = asked.job(mode, gpu)
 
         def start() -> None:
             self._tell(self._place, pin, "starting a worker")
@@ -170,17 +232,16 @@ def _keep(layout: Layout, pin: Pin, *, ok: bool, by: str, torch: str, what: str)
 
 
 def verify(run: RunJob, asked: Asked) -> VerifyResult:
-    """Prove one pin in what `run` has. Raises JobError."""
+    """Prove one pin in what `run` has, on each of its devices. Raises JobError."""
     pin = asked.pin
     if why := why_not_here(pin):
         return _failed(why)
-    job = asked.job()
 
-    def attempt(job: VerifyJob, mode: int) -> VerifyResult:
-        return run(replace(job, mode=mode))
+    def attempt(gpu: int | None, mode: int) -> VerifyResult:
+        return run(asked.job(mode, gpu))
 
-    [(_, answers)] = try_modes([job], attempt, lambda answer: answer.conclusive)
-    return _final(answers)
+    tried = try_modes(asked.places, attempt, lambda answer: answer.conclusive)
+    return of_devices({gpu: _final(answers) for gpu, answers in tried})
 
 
 def _final(answers: Mapping[int, VerifyResult]) -> VerifyResult:

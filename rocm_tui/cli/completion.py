@@ -71,7 +71,7 @@ def ids(layout: Layout, kind: str) -> Iterator[str]:
     elif kind == "graphs":
         known = {row.id: "graph" for row in known_graphs(layout, [])}
     else:
-        rows = load_model(layout).rows()
+        rows = load_model(layout).listed()
         known = {
             row.id: f"{row.tuning.op} {stats.sizes_text(row.tuning)} {stats.dtype_of(row.tuning)}"
             for row in rows

@@ -28,7 +28,7 @@ from rocm_tui.render.measured import (
     sentences,
 )
 from rocm_tui.render.table import hanging
-from rocm_tui.session.find import find_choice
+from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.model import Row
 
 
@@ -116,7 +116,9 @@ def do_measure(args: argparse.Namespace) -> int:
     if args.id is None:
         raise UsageError("which tuning? measure ID, or measure --suspects")
     _, row = pick_tuning(layout, args.sources, args.id)
-    named = [find_choice(row.tuning, name) for name in args.choices]
+    found = [find_device_choice(row, name) for name in args.choices]
+    row = found[0][0] if found else row
+    named = [choice for _, choice in found]
     measurements = _measure(args, layout, row, choices_to_measure(row, named, within))
     last = measurements[-1]
     row = replace(row, tuning=replace(row.tuning, measured=last))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
-from backend.counted import counted
+from backend.counted import counted, device_ranges
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_inductors
 from backend.pins.plan import PinPlan
@@ -17,7 +18,7 @@ from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import NotPinnable
 from rocm_tui.harmless import plain
 from rocm_tui.render.outputs import change_json, output_warning, why_not_bitwise
-from rocm_tui.render.pins import pin_report_json, pin_warning, plan_json
+from rocm_tui.render.pins import pin_report_json, pin_warning, plan_json, state_text
 from rocm_tui.session.possible import why_wrong
 
 
@@ -50,6 +51,7 @@ def do_pin(args: argparse.Namespace) -> int:
         return _pin_row(args, layout)
     model, row = pick_tuning(layout, args.sources, args.id)
     wanted = pinnable(row, args.choice, model.sessions, wrong=args.wrong)
+    row = wanted.row
     if args.bitwise and (why := why_not_bitwise(row, wanted.choice)):
         raise NotPinnable(why)
     changes = {"change_of_bits": change_json(row, wanted.choice)}
@@ -104,7 +106,13 @@ def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:
         f"{_changes(wanted, plan.numbers, ' is', ' are')} in "
         f"{plain(str(plan.path))}, "
         f"{counted(len(plan.graphs), 'compiled graph is', 'compiled graphs are')} moved aside"
+        f"{_devices(plan.devices)}"
     )
+
+
+def _devices(indices: Sequence[int]) -> str:
+    """Whose numbers and graphs a pin changes, on a box with several devices."""
+    return f"; for devices {device_ranges(indices)}" if len(indices) > 1 else ""
 
 
 def _changes(wanted: Pinnable, count: int, one: str = "", more: str = "") -> str:
@@ -116,8 +124,9 @@ def _changes(wanted: Pinnable, count: int, one: str = "", more: str = "") -> str
 
 def _pinned_text(wanted: Pinnable, pinned: Pinned) -> str:
     report = pinned.report
+    state = state_text(report.status) if report.status else pinned.state
     return (
-        f"pinned {plain(pinned.choice.label)} for {wanted.row.id}, {pinned.state}: "
+        f"pinned {plain(pinned.choice.label)} for {wanted.row.id}, {state}: "
         f"{_changes(wanted, report.numbers)}, "
         f"{counted(report.moved, 'compiled graph')} moved aside"
     )

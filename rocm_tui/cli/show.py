@@ -21,7 +21,7 @@ from rocm_tui.render.history import history_json, history_text
 from rocm_tui.render.side_by_side import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json
 from rocm_tui.session import stats
-from rocm_tui.session.find import find_choice
+from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.kernel_resources import KernelResources
 from rocm_tui.session.model import Model, Row
 
@@ -61,7 +61,9 @@ def do_show(args: argparse.Namespace) -> int:
         )
     layout = common.layout_of(args)
     model, row = pick_tuning(layout, args.sources, args.id)
-    choice = None if args.choice is None else find_choice(row.tuning, args.choice)
+    choice = None
+    if args.choice is not None:
+        row, choice = find_device_choice(row, args.choice)
     if args.history:
         told = problem_history(model, row, layout)
         if args.json:

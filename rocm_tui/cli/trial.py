@@ -34,7 +34,7 @@ from rocm_tui.render.trials import (
     trial_json,
     trial_text,
 )
-from rocm_tui.session.find import find_choice
+from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.graph_rows import GraphRow, graph_rows
 from rocm_tui.session.model import Row
 
@@ -109,7 +109,9 @@ def do_trial(args: argparse.Namespace) -> int:
         raise UsageError("--processes is a number, 1 or more")
     layout = common.layout_of(args)
     model, row = pick_tuning(layout, args.sources, args.id)
-    named = [find_choice(row.tuning, name) for name in args.choices]
+    found = [find_device_choice(row, name) for name in args.choices]
+    row = found[0][0] if found else row
+    named = [choice for _, choice in found]
     graph = graph_for(row, graph_rows(model, layout), args.graph)
     arms = arms_for(row, [graph], choices_to_try(row, named))
     consent(layout, graph.graph, args.yes)

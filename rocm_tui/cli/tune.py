@@ -8,17 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend.counted import counted
+from backend.counted import counted, device_ranges, noun
 from backend.disk.layout import Layout
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
 from rocm_tui.actions.fleet import Asked
 from rocm_tui.actions.pick import load_model, pick_row, require_read
-from rocm_tui.actions.tune import distinct, is_op, offers_ours, tune_options, typed_problem
+from rocm_tui.actions.tune import (
+    distinct,
+    for_all_devices,
+    is_op,
+    offers_ours,
+    tune_options,
+    typed_problem,
+)
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work, with_log
+from rocm_tui.environment import CPU
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.tune import SPACES, SingleChoice, TuneOptions, problem_of, tune, words_of
@@ -69,6 +77,12 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         "--budget", type=float, metavar="SECONDS", help="leave out what is not timed by then"
     )
     common.add_arguments(parser, "--device")
+    parser.add_argument(
+        "--all-devices",
+        action="store_true",
+        help="keep the times for all GPUs of that kind here, which then need not tune; times that "
+        "another GPU measured itself stay",
+    )
     fleet = parser.add_argument_group("on many devices (docs/fleet.md)")
     fleet.add_argument(
         "--fleet",
@@ -140,18 +154,26 @@ def do_tune(args: argparse.Namespace) -> int:
         device=args.device,
         budget_name="--budget",
     )
+    if args.all_devices and (args.fleet or args.resume is not None):
+        raise UsageError("--all-devices goes without --fleet")
     if args.compile_only is not None and not args.fleet:
         raise UsageError("--compile-only goes with --fleet: local:cpu:4, ...")
     if args.fleet or args.resume is not None:
         from rocm_tui.cli.tune_fleet import tune_on_fleet  # with what a fleet needs
 
         return tune_on_fleet(args, layout, options, lambda: _problems(args, layout))
+    if args.all_devices and args.device == CPU:
+        raise UsageError("--all-devices is for GPUs, not for --device cpu")
     problems = _problems(args, layout)
     if args.dry_run:
         return list_problems(problems, args.json)
     tuned: list[Tuning] = []
     failed: list[tuple[Problem, str]] = []
     single: list[tuple[Problem, str]] = []
+    if args.all_devices:
+        options = for_all_devices(Work(layout, args.python, None, warm=False), options)
+        if not options.others:
+            say.err("--all-devices: there is no other GPU of this kind here")
     work = Work(layout, args.python, args.device)
     for asked in problems:
         try:
@@ -160,7 +182,7 @@ def do_tune(args: argparse.Namespace) -> int:
             single.append((asked.problem, str(error)))
         except RocmTuiError as error:
             failed.append((asked.problem, with_log(error)))
-    _print(layout, tuned, failed, single, args.json)
+    _print(layout, tuned, failed, single, args.json, options.others)
     return ExitCode.of(bool(problems) and not failed)
 
 
@@ -264,8 +286,10 @@ def _print(
     failed: Sequence[tuple[Problem, str]],
     single: Sequence[tuple[Problem, str]],
     as_json: bool,
+    others: Sequence[int] = (),
 ) -> None:
-    """The lines that `ls` has for what was tuned, read back from the cache dir."""
+    """The lines that `ls` has for what was tuned, read back from the cache dir; and which of the
+    GPUs `others` have its times too."""
     model = load_model(layout)
     rows = [pick_row(model, tuning.id) for tuning in tuned]
     if as_json:
@@ -275,6 +299,10 @@ def _print(
         say.out_json(document)
     elif rows:
         say.out(tunings_text(rows))
+        indices = {device.tuning.device_index for row in rows for device in row.devices}
+        if kept := [index for index in others if index in indices]:
+            gpus = f"{noun(len(kept), 'GPU')} {device_ranges(kept)}"
+            say.out(f"The times are kept for {gpus} too, where PyTorch need not tune.")
     for problem, why in failed:
         say.err(f"{problem_title(problem)} was not tuned: {why}")
     for problem, why in single:

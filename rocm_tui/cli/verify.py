@@ -21,7 +21,7 @@ from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.proof import Finding, ProgramProof, as_tuned, prove_by_program
-from rocm_tui.actions.verify import Verifying, keep_program, keep_result
+from rocm_tui.actions.verify import DevicesResult, Verifying, keep_program, keep_result
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
@@ -35,12 +35,13 @@ from rocm_tui.session.find import find_pins
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "rocm-tui verify [-h] [--timeout SECONDS] [--python EXE] [--cache-dir DIR] [--json] "
-        "[ID ...] [-- CMD ...]"
+        "rocm-tui verify [-h] [--timeout SECONDS] [--device N] [--python EXE] [--cache-dir DIR] "
+        "[--json] [ID ...] [-- CMD ...]"
     )
     parser.description = (
-        "Compile the op of each pin in one worker, with warm caches and no special environment. "
-        "Exit code 0 only if the generated code calls the pinned choice. With `-- CMD ...` nothing "
+        "Compile the op of each pin in one worker, with warm caches and no special environment, on "
+        "each GPU that tuned it. Exit code 0 only if the generated code calls the pinned choice on "
+        "all of them. With `-- CMD ...` nothing "
         "is rebuilt: CMD, your own program, runs as it would by itself, and afterwards you are "
         "told for each pin whether the code that it compiled, or found compiled, calls it. Exit "
         "code 0 only if all are called and CMD ended well."
@@ -53,12 +54,14 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="a pin that takes longer is not verified, the others go on (default: 300, or as set)",
     )
-    common.add_arguments(parser, "--python", "--cache-dir", "--json")
+    common.add_arguments(parser, "--device", "--python", "--cache-dir", "--json")
 
 
 def do_verify(args: argparse.Namespace) -> int:
     if args.argv == []:
         raise UsageError("-- needs a command: rocm-tui verify -- python train.py")
+    if args.argv and args.device is not None:
+        raise UsageError("--device goes without CMD, which uses the devices that it chooses")
     seconds_given(args.timeout, "--timeout")
     layout = common.layout_of(args)
     pins = list_pins(layout)
@@ -83,7 +86,7 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
         line.show(f"{pin_title(pin)}, {what}")
 
     python = find_python(args.python)
-    asked = as_tuned(pins, layout)
+    asked = [each.on(args.device) for each in as_tuned(pins, layout)]
     results: dict[int, VerifyResult] = {}
     with (
         ended_by_signals(),
@@ -95,12 +98,21 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
                 keep_result(layout, pin, result)
                 line.show("")
                 if not args.json:
-                    say.out(f"{plain(pin.id)}: {verified_text(pin, result)}", flush=True)
+                    say.out(f"{plain(pin.id)}: {_verified(pin, result)}", flush=True)
         finally:
             line.show("")
     if args.json:
         say.out_json({"pins": [{"id": pin.id, **to_json(results[id(pin)])} for pin in pins]})
     return ExitCode.of(all(result.ok for result in results.values()))
+
+
+def _verified(pin: Pin, result: VerifyResult) -> str:
+    """Whether the code calls what is pinned; of several GPUs, on which of them."""
+    if not isinstance(result, DevicesResult):
+        return verified_text(pin, result)
+    if result.ok:
+        return plain(f"{result.reason}: {pin.label} ({result.kernel or pin.hash})")
+    return verified_text(pin, result).removeprefix("not verified: ")
 
 
 def _run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:

@@ -36,6 +36,7 @@ from rocm_tui.compare.types import (
 from rocm_tui.compare.verdict import noise
 from rocm_tui.halves import in_halves
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.records import Seen, uid_of
 from rocm_tui.session.join import problem_of
 from rocm_tui.session.model import Model, Row
@@ -248,7 +249,9 @@ def _tuning(pin: SharedPin, precision: str, source: str) -> Tuning:
         inputs = parse_inputs_key(pin.inputs)
     except InputsKeyInvalid:
         inputs = InputsKey(())
-    times = pin.timings.get(precision, {})
+    other_devices = pin.hashes - {pin.hash}
+    every = pin.timings.get(precision, {})
+    times = {name: ms for name, ms in every.items() if name not in other_devices}
     return Tuning(
         op=clean(pin.op),
         shapes=tuple(spec.sizes for spec in inputs.specs),
@@ -259,7 +262,7 @@ def _tuning(pin: SharedPin, precision: str, source: str) -> Tuning:
         inputs_key=clean(pin.inputs),
         choices=sort_choices([_choice(pin, name, ms) for name, ms in times.items()]),
         num_choices=len(times) or None,
-        selected=clean(pin.hash),
+        selected=clean_hash(pin.hash),
         when=pin.when or None,
         sources=(source,),
     )
@@ -267,5 +270,8 @@ def _tuning(pin: SharedPin, precision: str, source: str) -> Tuning:
 
 def _choice(pin: SharedPin, hash_: str, ms: float) -> Choice:
     failed = not isfinite(ms)
-    name = clean(pin.label) if hash_ == pin.hash else None
-    return Choice(name=name, hash=clean(hash_), ms=None if failed else ms, failed=failed)
+    known = Choice(hash=clean_hash(hash_), ms=None if failed else ms, failed=failed)
+    if hash_ != pin.hash:
+        return known
+    identity = clean_hash(pin.variants["0"]) if "0" in pin.variants else None
+    return replace(known, name=clean(pin.label), identity=identity)

@@ -25,6 +25,7 @@ from rocm_tui.compare.types import (
     Noise,
     Pair,
     Standpoint,
+    identity_of,
     log_ratios,
     same_choice,
     text_key,
@@ -90,7 +91,7 @@ def _variants(uses_: Iterator[Use]) -> list[Use]:
 
 
 def _key(choice: Choice) -> str:
-    return choice.hash or text_key(choice)
+    return identity_of(choice) or text_key(choice)
 
 
 def like(a: Use, b: Use, other_torch: bool = False) -> bool:
@@ -122,7 +123,7 @@ def same_offer(a: Tuning, b: Tuning, other_torch: bool = False) -> bool:
         return False
     both = (*ours, *theirs)
     if not other_torch and all(choice.hash for choice in both):
-        return {choice.hash for choice in ours} == {choice.hash for choice in theirs}
+        return set(map(identity_of, ours)) == set(map(identity_of, theirs))
     if not other_torch and all(choice.name or choice.description for choice in both):
         return Counter(map(text_key, ours)) == Counter(map(text_key, theirs))
     return Counter(map(provider, ours)) == Counter(map(provider, theirs))

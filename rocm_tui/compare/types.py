@@ -34,10 +34,16 @@ def text_key(choice: Choice) -> str:
     return choice.description or (name if name[-1:].isalpha() else _NUMBER.sub("", name))
 
 
+def identity_of(choice: Choice) -> str | None:
+    """What names a choice on every device of a kind; its own hash where that is not known."""
+    return choice.identity or choice.hash
+
+
 def same_choice(a: Choice, b: Choice) -> bool:
-    """Whether two runs mean the same choice, as far as hashes, configurations or names tell."""
-    if a.hash and b.hash:
-        return a.hash == b.hash
+    """Whether two runs mean the same choice, as far as identities, configurations or names show."""
+    ours, theirs = identity_of(a), identity_of(b)
+    if ours and theirs:
+        return ours == theirs
     return bool(text_key(a)) and text_key(a) == text_key(b)
 
 
@@ -76,15 +82,15 @@ def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -
     Several times of one choice are their median.
     """
     ours, theirs = _times(a), _times(b)
-    by_hash = {choice.hash: ms for choice, ms in theirs if choice.hash}
+    by_identity = {identity_of(choice): ms for choice, ms in theirs if choice.hash}
     by_text: dict[str, tuple[Choice, float]] | None = None
     left_out = list(but)
     ratios = []
     for choice, ms in ours:
         if any(same_choice(choice, other) for other in left_out):
             continue
-        other_ms = by_hash.get(choice.hash) if choice.hash else None
-        if other_ms is None and not (choice.hash and len(by_hash) == len(theirs)):
+        other_ms = by_identity.get(identity_of(choice)) if choice.hash else None
+        if other_ms is None and not (choice.hash and len(by_identity) == len(theirs)):
             if by_text is None:
                 by_text = {text_key(other): (other, ms) for other, ms in theirs}
             other, other_ms = by_text.get(text_key(choice), (choice, None))
@@ -99,7 +105,7 @@ def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
     """Every choice that can be told from the others of its tuning, with its median time."""
     every = [timed(row.tuning) for row in rows]
     if len(every) == 1:  # most problems were tuned once, and its choices are not alike
-        keys = {choice.hash for choice, _ in every[0]}
+        keys = {identity_of(choice) for choice, _ in every[0]}
         if keys == {None}:
             keys = {text_key(choice) or None for choice, _ in every[0]}
         if len(keys) == len(every[0]) and not keys & {None, ""}:
@@ -109,7 +115,7 @@ def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
         bare = not all(choice.hash for choice, _ in known)
         texts = Counter(text_key(choice) for choice, _ in known) if bare else {}
         for choice, ms in known:
-            key = choice.hash or text_key(choice)
+            key = identity_of(choice) or text_key(choice)
             if choice.hash or (key and texts[key] == 1):
                 by_key.setdefault(key, (choice, []))[1].append(ms)
     return [
@@ -218,7 +224,7 @@ class Pair:
 
     @property
     def same_choice(self) -> bool:
-        """Whether both use the same choice, as far as hashes, configurations or names tell."""
+        """Whether both use the same choice. See `same_choice`."""
         return same_choice(self.a.choice, self.b.choice)
 
 

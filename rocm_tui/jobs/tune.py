@@ -39,6 +39,7 @@ class TuneOptions:
     """What Inductor shall try; None is what it would do by itself. `budget` is in seconds.
 
     `mode` is an index of the worker's modes; without it the one that the cache tells of is taken.
+    `kept_as` and `others` are those of a `TuneJob`.
     """
 
     backends: tuple[str, ...] | None = None
@@ -46,6 +47,8 @@ class TuneOptions:
     templates: bool = False
     budget: float | None = None
     mode: int | None = None
+    kept_as: int | None = None
+    others: tuple[int, ...] = ()
 
 
 def problem_of(tuning: Tuning) -> Problem:
@@ -98,6 +101,8 @@ def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
         templates=options.templates,
         budget=options.budget,
         mode=options.mode or 0,
+        kept_as=options.kept_as,
+        others=options.others,
     )
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from backend.counted import counted, noun
 from backend.model.choice import Choice, Measurement
+from rocm_tui.compare.types import identity_of
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, fields_of, hanging, text_table
 from rocm_tui.render.tunings import PROBLEM, row_problem_json
-from rocm_tui.report.agreement import Agreement, Chooser, Differing, Group, Taken
+from rocm_tui.report.agreement import Agreement, Chooser, Differing, Taken, in_measurement
 from rocm_tui.report.proposals import Proposal
 from rocm_tui.session import numbers as fmt
 
@@ -93,19 +94,35 @@ DIFFERING: tuple[Field[Differing], ...] = (
 
 
 def labels(differing: Differing) -> Mapping[str, str]:
-    """What its choices are called, by hash: Inductor numbers them as they come, so two may bear one
-    name, and one two."""
-    names = Counter(group.choice.label for group in differing.groups)
+    """What its kernels are called, by identity. Inductor numbers its choices as they come, so two
+    kernels may have one name; they then have a part of their hash with it."""
+    shared = _shared_names(differing)
     return {
-        group.choice.hash or "": group.choice.label
-        if names[group.choice.label] == 1
-        else f"{group.choice.label} ({Choice(hash=group.choice.hash).label})"
+        identity_of(group.choice) or "": _told_apart(group.choice, shared)
         for group in differing.groups
     }
 
 
+def _shared_names(differing: Differing) -> frozenset[str]:
+    """The names that several of its kernels have, on whichever ranks."""
+    names = Counter(
+        name for group in differing.groups for name in {each.choice.label for each in group.taken}
+    )
+    return frozenset(name for name, kernels in names.items() if kernels > 1)
+
+
+def _told_apart(choice: Choice, shared: Collection[str]) -> str:
+    if choice.label not in shared:
+        return choice.label
+    return f"{choice.label} ({Choice(hash=identity_of(choice)).label})"
+
+
 def _label(choice: Choice, called: Mapping[str, str]) -> str:
-    return fmt.shorten(plain(called.get(choice.hash or "", choice.label)), 60)
+    return _short(called.get(identity_of(choice) or "", choice.label))
+
+
+def _short(label: str) -> str:
+    return fmt.shorten(plain(label), 60)
 
 
 def text(told: Agreement, proposals: Sequence[Proposal] = (), width: int | None = None) -> str:
@@ -123,10 +140,12 @@ def text(told: Agreement, proposals: Sequence[Proposal] = (), width: int | None 
 
 
 def _details(differing: Differing, proposal: Proposal | None) -> Iterable[tuple[str, str]]:
-    called = labels(differing)
+    called, shared = labels(differing), _shared_names(differing)
     for group in differing.groups:
-        names = who(each.by for each in group.taken)
-        yield f"{names}: ", f"{_label(group.choice, called)} {_times(group)}".rstrip()
+        by_name: dict[str, list[Taken]] = {}
+        for each in group.taken:
+            by_name.setdefault(_told_apart(each.choice, shared), []).append(each)
+        yield from _own_names(by_name)
     if warm := [each.by for group in differing.groups for each in group.taken if each.warm]:
         asked = noun(len(warm), "it asks", "they ask")
         yield f"{who(warm)}: ", f"by a compiled graph out of the cache, with which {asked} nobody"
@@ -142,9 +161,23 @@ def _details(differing: Differing, proposal: Proposal | None) -> Iterable[tuple[
         yield "proposed: ", proposal_text(proposal, called)
 
 
-def _times(group: Group) -> str:
+def _own_names(by_name: Mapping[str, Sequence[Taken]]) -> Iterable[tuple[str, str]]:
+    """A line for each name that ranks have for one kernel; many names share the last one."""
+    several = list(by_name.items())
+    same = ", the same kernel" if len(several) > 1 else ""
+    for at, (name, taken) in enumerate(several[:_MOST]):
+        words = f"{_short(name)} {_times(taken)}".rstrip()
+        yield f"{who(each.by for each in taken)}: ", f"{words}{same if at else ''}"
+    if rest := several[_MOST:]:
+        taken = [each for _, each_taken in rest for each in each_taken]
+        names = counted(len(rest), "other name")
+        words = f"{names} {_times(taken)}".rstrip()
+        yield f"{who(each.by for each in taken)}: ", f"{words}{same}"
+
+
+def _times(taken: Sequence[Taken]) -> str:
     """Each one's own time, taken once; of many the least and the greatest."""
-    known = [each.ms for each in group.taken if each.ms is not None]
+    known = [each.ms for each in taken if each.ms is not None]
     if len(known) < _MOST:
         return ", ".join(dict.fromkeys(map(_time, known)))
     return f"{_time(min(known))} to {_time(max(known))}"
@@ -156,15 +189,13 @@ def _time(ms: float) -> str:
 
 def measured_text(differing: Differing, measurement: Measurement, called: Mapping[str, str]) -> str:
     """`cold caches, bmm 118.0 µs, triton_bmm_4 +3.1 % slower`."""
-    chosen = {group.choice.hash: group.choice for group in differing.groups}
-    told = []
-    for each in measurement.choices:
-        choice = chosen.get(each.hash)
-        if choice is not None:
-            beyond = "" if each.ratio == 1.0 else f" {fmt.signed(each.ratio - 1)}"
-            verdict = "" if each.verdict == "faster" else f" {each.verdict}"
-            told.append(f"{_label(choice, called)} {fmt.duration(each.ms)}{beyond}{verdict}")
-    return f"{measurement.caches} caches, {', '.join(told)}"
+    chosen = [group.choice for group in differing.groups]
+    times = []
+    for choice, each in in_measurement(measurement, chosen, differing.taken):
+        beyond = "" if each.ratio == 1.0 else f" {fmt.signed(each.ratio - 1)}"
+        verdict = "" if each.verdict == "faster" else f" {each.verdict}"
+        times.append(f"{_label(choice, called)} {fmt.duration(each.ms)}{beyond}{verdict}")
+    return f"{measurement.caches} caches, {', '.join(times)}"
 
 
 def proposal_text(proposal: Proposal, called: Mapping[str, str]) -> str:
@@ -193,7 +224,11 @@ def footer(told: Agreement, running: Sequence[Chooser] = ()) -> list[str]:
         same, differ = told.compared - len(told.differing), len(told.differing)
         many = counted(told.compared, "problem")
         agree = f"{same:,} of {many} {'agrees' if 1 in (same, told.compared) else 'agree'}"
-        lines.append(f"{agree}; {differ:,} {noun(differ, 'differs', 'differ')}.")
+        rest = ""
+        if told.not_compared:
+            every, were = counted(told.problems, "problem"), noun(told.not_compared, "was", "were")
+            rest = f" {told.not_compared:,} of {every} {were} not compared."
+        lines.append(f"{agree}; {differ:,} {noun(differ, 'differs', 'differ')}.{rest}")
     else:
         lines.append(_nothing(told))
     for pair in told.pairs[:_MOST]:
@@ -265,7 +300,7 @@ def agreement_json(told: Agreement, proposals: Sequence[Proposal] = ()) -> dict[
     by_row = {id(proposal.differing): proposal for proposal in proposals}
     return {
         "agree": told.agree,
-        **attributes(told, "compared alone apart untold missing lacking"),
+        **attributes(told, "compared not_compared alone apart untold missing lacking"),
         "differ": len(told.differing),
         "choosers": [attributes(each, "name source rank host session") for each in told.choosers],
         "problems": [_differing_json(each, by_row.get(id(each))) for each in told.differing],
@@ -290,6 +325,7 @@ def _differing_json(differing: Differing, proposal: Proposal | None) -> dict[str
             {
                 "choice": group.choice.label,
                 "hash": group.choice.hash,
+                "identity": identity_of(group.choice),
                 "taken": [_taken_json(each) for each in group.taken],
             }
             for group in differing.groups
@@ -314,6 +350,8 @@ def _differing_json(differing: Differing, proposal: Proposal | None) -> dict[str
 def _taken_json(taken: Taken) -> dict[str, Any]:
     return {
         **attributes(taken.by, "name source rank host session"),
+        "choice": taken.choice.label,
+        "hash": taken.choice.hash,
         "ms": taken.ms,
         "selected_by": "graph" if taken.warm else taken.tuning.selected_by,
         "system_hash": taken.system.hash or None,

@@ -74,7 +74,13 @@ def _versus_best(line: _Choice) -> str:
         return "failed"
     if not best or not best.ms or choice.ms is None:
         return ""
-    return "best" if choice is best else fmt.once(f"+{fmt.percent(choice.ms / best.ms - 1)}")
+    over = f"+{fmt.percent(choice.ms / best.ms - 1)}"
+    return "best" if choice is best else fmt.once(over, _sign(choice, best))
+
+
+def _sign(*choices: Choice) -> str:
+    """What stands before a time that was taken once, or what is made of such times."""
+    return fmt.SUSPECT if any(choice.shared for choice in choices) else fmt.ONCE
 
 
 def _quantiles(line: _Choice) -> str:
@@ -112,8 +118,9 @@ SHOWN: tuple[Field[_Choice], ...] = (
     ),
     Field("name", "CHOICE", least=16, good=36, text=_label, about="its name; * if it is pinned"),
     Field(
-        "time", "TIME", right=True, text=lambda line: fmt.once(fmt.duration(line.choice.ms)),
-        about="of one call when it was tuned; ~ taken once",
+        "time", "TIME", right=True,
+        text=lambda line: fmt.once(fmt.duration(line.choice.ms), _sign(line.choice)),
+        about="of one call when it was tuned; ~ taken once, ? perhaps on another device",
     ),
     Field(
         "extra", "VS BEST", right=True, text=_versus_best,
@@ -124,7 +131,7 @@ SHOWN: tuple[Field[_Choice], ...] = (
         about="the backend of Inductor that made it",
     ),
     Field(
-        "hash", "HASH", least=12, drop=6, text=lambda line: plain(line.choice.hash or "?"),
+        "hash", "HASH", least=12, drop=6, text=lambda line: plain(line.choice.typed),
         about="under which Inductor caches its time",
     ),
     Field(
@@ -272,7 +279,7 @@ def name_of(choice: Choice) -> str:
 
 
 def _pinned(row: Row, choice: Choice) -> bool:
-    return row.pin is not None and choice.hash is not None and row.pin.pin.hash == choice.hash
+    return row.pin is not None and choice.hash in row.pin.pin.hashes
 
 
 def _place(row: Row, index: int, choice: Choice, marked: AbstractSet[str]) -> Span:
@@ -286,10 +293,11 @@ def _single_number(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]
     """What one number can say: a thin bar of how much longer it takes, and no winner."""
     ratio = _ratio(tuning, choice)
     scale = _scale(tuning, max(size, 6))
+    sign = _sign(choice)
     return {
         "bar": _state(tuning, choice) if ratio is None else (drawing.single(scale, ratio), "dim"),
-        "ms": (fmt.once(_time(tuning, choice.ms)), _style(ratio)),
-        "extra": ("" if ratio in (None, 1.0) else fmt.once(fmt.signed(ratio - 1.0)), "dim"),
+        "ms": (fmt.once(_time(tuning, choice.ms), sign), _style(ratio)),
+        "extra": ("" if ratio in (None, 1.0) else fmt.once(fmt.signed(ratio - 1.0), sign), "dim"),
     }
 
 

@@ -29,10 +29,13 @@ VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "tied", "unclear")
 
 
 def winners(pair: Pair) -> str:
-    """The choice in use, or both where they differ."""
-    if pair.same_choice:
-        return _short(pair.b.choice, 36)
-    return f"{_short(pair.a.choice, 24)} → {_short(pair.b.choice, 24)}"
+    """The choice in use, or both where they differ; `=` between two names of one kernel, which
+    has another hash on another device."""
+    a, b = pair.a.choice, pair.b.choice
+    several = a.label != b.label and a.hash and b.hash and a.hash != b.hash
+    if pair.same_choice and not several:
+        return _short(b, 36)
+    return f"{_short(a, 24)} {'=' if pair.same_choice else '→'} {_short(b, 24)}"
 
 
 def _short(choice: Choice, width: int) -> str:

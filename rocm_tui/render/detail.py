@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from backend.counted import counted, noun
+from backend.counted import counted, device_ranges, noun
 from backend.model.choice import Choice, MeasuredChoice
 from backend.model.inductor_kernel import is_kernel
 from backend.model.tuning import Tuning
@@ -12,13 +12,14 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.bars import bar
 from rocm_tui.render.choices import APART, Footprint, choices_text
 from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
-from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text
-from rocm_tui.render.table import Line, Span, hanging
+from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text, state_text
+from rocm_tui.render.table import Line, Span, hanging, text_table
 from rocm_tui.render.tuned_tables import beside_text, entry_facts, entry_verdict
-from rocm_tui.render.tunings import time_text
+from rocm_tui.render.tunings import DEVICES, time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.in_use import in_use
+from rocm_tui.session.by_device import by_kernel, device_name
+from rocm_tui.session.in_use import in_use, pinned_choice
 from rocm_tui.session.model import Row
 
 
@@ -26,7 +27,8 @@ def title(row: Row) -> Line:
     """Op, sizes, types, device, id."""
     tuning = row.tuning
     times = f" (tuned {row.occurrence:,} times)" if row.occurrence > 1 else ""
-    facts = [stats.dtype_of(tuning), tuning.device or row.device, f"id {row.id}{times}"]
+    device = device_name(row) or tuning.device or row.device
+    facts = [stats.dtype_of(tuning), device, f"id {row.id}{times}"]
     return (
         (f" {plain(tuning.op)} ", "title"),
         (f" {plain(stats.all_sizes(tuning))}", "head"),
@@ -43,7 +45,36 @@ def row_verdict(row: Row) -> Line:
         return entry_verdict(row.tuning)
     if row.awaits_pin:
         return ((f" {fmt.AWAITED} pinned; whether it holds is being read", "dim"),)
-    return verdict(row.tuning, in_use(row))
+    said = verdict(row.tuning, in_use(row))
+    return ((f" {device_name(row.devices[0])}:", "strong"), *said) if row.devices else said
+
+
+def device_lines(row: Row) -> list[Line]:
+    """What each device of a box uses and how long that takes; a line for each kernel."""
+    lines: list[Line] = []
+    for choice, devices in by_kernel(row) if row.devices else ():
+        where = device_ranges(device.tuning.device_index or 0 for device in devices)
+        times = ", ".join(_device_time(device) for device in devices)
+        name = plain(choice.label) if choice else "no choice has a time"
+        spans: list[Span] = [(f" {devices[0].tuning.device}:{where}", "accent"), (f"  {name}", "")]
+        lines.append((*spans, (f"  {times}", "dim")))
+    return lines
+
+
+def shared_note(row: Row) -> str:
+    """Why the time of some choices is in doubt; empty where it is not."""
+    rows = row.devices or (row,)
+    if not any(choice.shared for each in rows for choice in each.tuning.choices):
+        return ""
+    return (
+        "?: the cache has one time for ATen and other choices that are the same on all devices, "
+        "that of the device which tuned last"
+    )
+
+
+def _device_time(row: Row) -> str:
+    own = in_use(row)
+    return time_text(row.tuning, own, fmt.SUSPECT if own and own.shared else fmt.ONCE)
 
 
 def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
@@ -213,7 +244,8 @@ def _against_aten(tuning: Tuning, best: Choice) -> list[Span]:
         )  # the sentence before says what is faster
         return [] if said_before else [(" · slower than ATen", "warn")]
     if standing == "ahead":
-        return [(f" · {fmt.once(fmt.factor(gain))} ATen", "")]
+        mark = fmt.SUSPECT if rival.shared else fmt.ONCE
+        return [(f" · {fmt.once(fmt.factor(gain), mark)} ATen", "")]
     if standing != "clear":
         return [(" · no faster than ATen", "")]
     return [(f" · {fmt.factor(gain)} ATen, saves {fmt.duration(saved)} a call", "")]
@@ -264,7 +296,7 @@ def pin_line(row: Row) -> Line | None:
     """What is pinned, in which state, by whom; None where nothing is."""
     if row.pin is None:
         return None
-    pin, state = row.pin.pin, row.pin.state
+    pin, state, own = row.pin.pin, row.pin.state, pinned_choice(row)
     sign = PIN_SIGNS[state]
     made = moment(pin.when) if pin.when else ""
     facts = [
@@ -277,8 +309,8 @@ def pin_line(row: Row) -> Line | None:
     facts += [f"applied again {counted(pin.drifts, 'time')}"] if pin.drifts else []
     return (
         (f" {sign.mark} ", sign.style),
-        (f"Pinned to {plain(pin.label)}", "strong"),
-        (f", {state}", sign.style),
+        (f"Pinned to {plain(own[1].label if own else pin.label)}", "strong"),
+        (f", {state_text(row.pin)}", sign.style),
         *((f" · {plain(fact)}", "dim") for fact in facts if fact),
     )
 
@@ -305,7 +337,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("code", tuning.code),
         ("strides", " · ".join(str(list(strides)) for strides in tuning.strides)),
         ("dtypes", ", ".join(tuning.dtypes)),
-        ("device", tuning.device or row.device),
+        ("device", device_name(row) or tuning.device or row.device),
         ("precision", tuning.precision or ""),
         *([] if tuning.entry else [("in use", _in_use(row)), ("fastest", _fastest(row))]),
         (
@@ -315,12 +347,17 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("saved", _saved(tuning, own)),
         ("suspect", row.suspect or ""),
         ("spent", _spent(row)),
-        ("pin", f"{row.pin.pin.label}, {row.pin.state}" if row.pin else ""),
+        ("pin", f"{row.pin.pin.label}, {state_text(row.pin)}" if row.pin else ""),
         ("rank", "" if tuning.rank is None else str(tuning.rank)),
         ("choice", selection_text(tuning) if tuning.selected_by in ("rank", "alone") else ""),
         ("sources", ", ".join(plain(source) for source in tuning.sources)),
     ]
-    return [(name, plain(value)) for name, value in known if value]
+    several = _OF_ONE if row.devices else ()
+    return [(name, plain(value)) for name, value in known if value and name not in several]
+
+
+_OF_ONE = ("in use", "fastest", "throughput", "saved", "suspect", "spent", "rank")
+"""Facts of one tuning, which devices do not have in common."""
 
 
 def _saved(tuning: Tuning, own: Choice | None) -> str:
@@ -334,7 +371,8 @@ def _saved(tuning: Tuning, own: Choice | None) -> str:
     ):
         return ""
     if standing == "ahead":
-        return f"{fmt.once(fmt.duration(saved))} a call against ATen{_BY_SINGLE}"
+        mark = fmt.SUSPECT if rival.shared else fmt.ONCE
+        return f"{fmt.once(fmt.duration(saved), mark)} a call against ATen{_BY_SINGLE}"
     return f"{fmt.duration(saved)} a call against ATen"
 
 
@@ -385,8 +423,12 @@ def _spent(row: Row) -> str:
 def show_text(row: Row, only: Choice | None = None) -> str:
     """What `show` prints: the facts, then every choice, or `only` that one."""
     lines = [hanging(f"{name:<11}", value) for name, value in tuning_facts(row)]
-    if row.tuning.choices or row.tuning.entry is None:
+    if row.devices and only is None:
+        lines += ["", text_table(DEVICES, row.devices)]
+        lines += [f"\n{device_name(device)}\n{choices_text(device)}" for device in row.devices]
+    elif row.tuning.choices or row.tuning.entry is None:
         lines += ["", choices_text(row, only)]
+    lines += ["", hanging("", note)] if (note := shared_note(row)) else []
     lines += beside_text(row) if only is None else []
     if not all(choice.offered for choice in row.tuning.choices):
         lines += ["", hanging("", APART)]

@@ -7,11 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field
 from rocm_tui.session import facets
+from rocm_tui.session.by_device import device_name
 from rocm_tui.session.model import Row
 
 DEVICE: Field[Row] = Field(
     "device", "DEVICE", 6, 22, drop=4, good=8, style="dim", text=lambda row: plain(row.device),
     about="where it was tuned; shown if several are known",
+)  # fmt: skip
+DEVICES: Field[Row] = Field(
+    "devices", "DEVICES", 6, 12, drop=3, style="dim", text=lambda row: plain(device_name(row)),
+    about="of this box that tuned it; the numbers are the first one's",
 )  # fmt: skip
 LAYOUT: Field[Row] = Field(
     "layout", "LAYOUT", 6, 6, drop=2, style="dim",
@@ -31,7 +36,7 @@ TUNER: Field[Row] = Field(
     text=lambda row: plain(facets.tuner_of(row)) or "inductor",
     about="whose table has it; shown if not all are Inductor's",
 )  # fmt: skip
-FACETS: tuple[Field[Row], ...] = (TUNER, DEVICE, LAYOUT, RANK, SOURCE)
+FACETS: tuple[Field[Row], ...] = (TUNER, DEVICE, DEVICES, LAYOUT, RANK, SOURCE)
 KEYS = frozenset(field.key for field in FACETS)
 
 

@@ -257,10 +257,11 @@ def meaning(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | 
 
 def pinned(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus) -> str:
     """What holds a tuning that is pinned, and what the measurement says of that choice."""
-    name = label(tuning, pin.pin.hash, pin.pin.label)
+    own = next((c.hash for c in tuning.choices if c.hash in pin.pin.hashes), None) or pin.pin.hash
+    name = label(tuning, own, pin.pin.label)
     by = f"pinned by {pin.pin.who}" if pin.pin.who else "pinned"
     held = f"{name} is in use, {by}" if pin.state == "active" else f"{name} is {by}, {pin.state}"
-    measured = next((choice for choice in measurement.choices if choice.hash == pin.pin.hash), None)
+    measured = measurement.of(own)
     if measured is None:
         return f"{held}; it was not measured"
     if measured.verdict == "slower":

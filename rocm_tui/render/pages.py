@@ -198,7 +198,7 @@ def pages(report: Report, points: Sequence[tuple[Roofline, Point]]) -> dict[str,
     return {
         "saved": _saved(report.savings),
         "repeated": _repeated(report.repeated),
-        "ranks": _ranks(report.disagreements, report.compared),
+        "ranks": _ranks(report),
         "missing": _missing(report.missing, report.backends_known),
         "roofline": roofline_page(points),
     }
@@ -235,18 +235,20 @@ def _without(keys: Iterable[Column], line: Cells) -> Cells:
     return {**line, **dict.fromkeys((column.key for column in keys), ("", ""))}
 
 
-def _ranks(disagreements: Sequence[Disagreement], compared: int) -> Page:
+def _ranks(report: Report) -> Page:
+    disagreements = report.disagreements
     rows, lines = [], []
     for disagreement in disagreements:
         for at, party in enumerate(disagreement.parties):
             line = cells(_PARTIES, _PartyLine(disagreement, party))
             rows.append(party.row)
             lines.append(_without(_PROBLEM, line) if at else line)
-    sentence = words.agreement(compared)
+    sentence = words.agreement(report.compared, report.not_compared)
     if disagreements:
         matter = sum(disagreement.matters for disagreement in disagreements)
         what = counted(len(disagreements), "problem")
         how = "All of them are ties." if not matter else f"{matter:,} of them by more than a tie."
+        how += f" {words.not_compared(report.not_compared)}." if report.not_compared else ""
         sentence = f"Ranks or hosts use different choices for {what}. {how} {words.TO_AGREE}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))
 

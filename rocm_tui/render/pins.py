@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from backend.counted import counted
+from backend.counted import counted, device_ranges
 from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import is_kernel
@@ -19,6 +19,7 @@ from rocm_tui.render import narrow
 from rocm_tui.render.table import Field, attributes, hanging
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.by_device import device_name, kernel
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 
@@ -71,6 +72,23 @@ def proof_text(status: PinStatus) -> str:
     return f"{what} {moment(proof.when)} by {by}{torch}{stale}"
 
 
+def state_text(status: PinStatus) -> str:
+    """`active on 0-3`, `unproven on 3`: the state, and where it is so on a box with several devices
+    that tuned the problem."""
+    on = [device.index for device in status.devices]
+    without = [device.index for device in status.devices if not device.holds]
+    if len(on) < 2 or status.state not in ("active", "unproven"):
+        return status.state
+    return f"{status.state} on {device_ranges(without or on)}"
+
+
+def state_on(status: PinStatus, index: int | None) -> str:
+    """The state on one device: a pin that some do not hold is active on the others."""
+    holds = any(device.holds for device in status.devices if device.index == index)
+    some = any(not device.holds for device in status.devices)
+    return "active" if status.state == "unproven" and some and holds else status.state
+
+
 def _age(status: PinStatus) -> str:
     return fmt.age(status.pin.when or None, time.time())
 
@@ -90,9 +108,9 @@ def _shape(status: PinStatus) -> str:
 
 
 _STATE: Field[PinStatus] = Field(
-    "state", "STATE", 10, 10,
-    text=lambda status: status.state,
-    short=lambda status: f"{PIN_SIGNS[status.state].mark} {status.state}",
+    "state", "STATE", 10, 17,
+    text=state_text,
+    short=lambda status: f"{PIN_SIGNS[status.state].mark} {state_text(status)}",
     style=lambda status: PIN_SIGNS[status.state].style,
     about="what was seen of it: active, unproven, drifted, orphaned, shadowed",
 )  # fmt: skip
@@ -201,6 +219,7 @@ def status_json(status: PinStatus) -> dict[str, Any]:
         **attributes(pin, "id op precision hash label drifts device system_hash who when note"),
         "inputs_key": pin.inputs,
         **attributes(status, "state detail"),
+        "devices": [{"index": on.index, "holds": on.holds} for on in status.devices],
         "verified": proof_json(status),
         "timings": {
             precision: {hash_: ms if isfinite(ms) else None for hash_, ms in times.items()}
@@ -231,6 +250,7 @@ def plan_json(plan: PinPlan) -> dict[str, Any]:
         "precisions": list(plan.precisions),
         "graphs": [str(graph.path) for graph in plan.graphs],
         "replaces": plan.replaces.hash if plan.replaces else None,
+        "devices": list(plan.devices),
     }
 
 
@@ -345,6 +365,8 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
 
 def pin_effect(row: Row, choice: Choice) -> list[str]:
     """What a pin of this choice makes different for later compiles, and how well that is known."""
+    if row.devices:
+        return [plain(_effect_on(device, choice)) for device in row.devices]
     tuning, now = row.tuning, in_use(row)
     if now is not None and now.hash == choice.hash:
         return [plain(f"Later compiles use {choice.label} already; the pin keeps it so.")]
@@ -361,3 +383,20 @@ def pin_effect(row: Row, choice: Choice) -> list[str]:
     which = "Nothing was" if ours is None and theirs is None else "Not both were"
     how = f"{which} measured: each time was taken once."
     return [plain(f"{instead}: {times} with {now.label}. {how}")]
+
+
+def _effect_on(device: Row, choice: Choice) -> str:
+    """The same of one of several devices, in short."""
+    tuning, now, name = device.tuning, in_use(device), device_name(device)
+    own = next((c for c in tuning.choices if kernel(c) == kernel(choice)), None)
+    if own is None or own.failed:
+        return f"{name} was tuned without it, and takes its own best."
+    if now is own:
+        return f"{name} uses it already; the pin keeps it so."
+    ours, theirs = (_duration(tuning, each) for each in (own, now))
+    return f"{name}: {ours} instead of {theirs}" + (f" with {now.label}." if now else ".")
+
+
+def _duration(tuning: Tuning, choice: Choice | None) -> str:
+    text = fmt.duration(stats.time_ms(tuning, choice))
+    return fmt.once(text) if stats.once(tuning, choice) else text

@@ -27,6 +27,7 @@ from rocm_tui.session import stats
 
 AGREED = "Ranks and hosts agree: no problem has two choices in use."
 NOT_COMPARED = "Ranks are not compared: no problem was chosen for by two processes of one job."
+WHY_NOT = "`rocm-tui agree` says why."
 TO_AGREE = "`rocm-tui agree --propose` names one choice for all, and can pin it."
 ALL_WORK = "Every backend that was asked for has a choice that works."
 NOT_TOLD = "Which backends were asked for is told by sessions of `rocm-tui run` only."
@@ -144,9 +145,21 @@ def text(report: Report) -> str:
     return "\n\n".join("\n".join(lines) for lines in blocks)
 
 
-def agreement(compared: int) -> str:
-    """What is said where nothing differs, of so many problems that could."""
-    return AGREED if compared else NOT_COMPARED
+def agreement(compared: int, left_out: int) -> str:
+    """The sentence where no choices differ; with the problems that were not compared, if any."""
+    if not left_out:
+        return AGREED if compared else NOT_COMPARED
+    if not compared:
+        none = f"none of {counted(left_out, 'problem')} has choices of two ranks"
+        return f"Ranks are not compared: {none} that can be compared. {WHY_NOT}"
+    others = f"{left_out:,} of {counted(compared + left_out, 'problem')}"
+    same, were = counted(compared, "problem"), noun(left_out, "was", "were")
+    return f"Ranks and hosts agree on {same}; {others} {were} not compared. {WHY_NOT}"
+
+
+def not_compared(count: int) -> str:
+    """`2 more were not compared`."""
+    return f"{count:,} more {noun(count, 'was', 'were')} not compared"
 
 
 def _disagreements(report: Report) -> list[str]:
@@ -164,8 +177,10 @@ def _disagreements(report: Report) -> list[str]:
                 f"  {plain(party.who)}: {_short(party.choice.label)} {party_time(party)}{there}"
             )
     if not lines:
-        return [agreement(report.compared)]
-    return ["Chosen differently by ranks of one job:", *lines, TO_AGREE]
+        return [agreement(report.compared, report.not_compared)]
+    count = f"{len(report.disagreements):,} of {counted(report.compared, 'problem')}"
+    rest = f"; {not_compared(report.not_compared)}" if report.not_compared else ""
+    return [f"Chosen differently by ranks of one job ({count}{rest}):", *lines, TO_AGREE]
 
 
 def party_time(party: Party) -> str:
@@ -335,6 +350,7 @@ def report_json(report: Report) -> dict[str, Any]:
     return {
         "disagreements": [_disagreement_json(entry) for entry in report.disagreements],
         "compared_by_ranks": report.compared,
+        "not_compared_by_ranks": report.not_compared,
         "missing": [_missing_json(entry) for entry in report.missing],
         "backends_told": report.backends_known,
         "saved": {

@@ -13,13 +13,14 @@ from rocm_tui.harmless import plain
 from rocm_tui.ingest.packed import unpack
 from rocm_tui.render import facets, narrow, table
 from rocm_tui.render.measured import measured_json, measurement_json
-from rocm_tui.render.pins import PIN_SIGNS, proved
+from rocm_tui.render.pins import PIN_SIGNS, proved, state_on, state_text
 from rocm_tui.render.shares import SHARES, share_json
 from rocm_tui.render.table import Column, Field, Span
 from rocm_tui.render.tuned_tables import beside_json, entry_json
 from rocm_tui.session import in_use as used
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.by_device import device_name, used_by_all
 from rocm_tui.session.in_use import in_use, pinned_choice
 from rocm_tui.session.layout import layout_of
 from rocm_tui.session.model import Row
@@ -71,9 +72,12 @@ def _count(row: Row) -> str:
 
 
 def _winner(row: Row) -> str:
-    """The pinned one, else the fastest; of a source that tells no time, what it took."""
+    """The pinned one, else the fastest; of a source that tells no time, what it took. No one
+    name where the devices of a box use several."""
     if row.awaits_pin:
         return fmt.AWAITED
+    if row.devices:
+        return plain(used_by_all(row))
     own = in_use(row)
     if own is not None:
         return plain(own.label)
@@ -96,13 +100,15 @@ def error(measured: MeasuredChoice) -> str:
     return f"{half:.1f}" if half < 10 else f"{half:.0f}"
 
 
-def _mark(row: Row) -> str:
-    """What stands before what is made of a time that was taken once."""
-    return fmt.SUSPECT if row.suspect else fmt.ONCE
+def _mark(row: Row, *choices: Choice | None) -> str:
+    """What stands before what is made of times of `choices` that were taken once. That of a choice
+    which is the same on all devices of a box may be another device's."""
+    doubtful = row.suspect or any(choice is not None and choice.shared for choice in choices)
+    return fmt.SUSPECT if doubtful else fmt.ONCE
 
 
 def _time(row: Row) -> str:
-    return time_text(row.tuning, in_use(row), _mark(row))
+    return time_text(row.tuning, in_use(row), _mark(row, in_use(row)))
 
 
 def _time_style(row: Row) -> str:
@@ -112,7 +118,7 @@ def _time_style(row: Row) -> str:
 
 def _rate(row: Row) -> str:
     text = fmt.flops(stats.tflops(row.tuning, used.time_ms(row)))
-    return fmt.once(text, _mark(row)) if stats.once(row.tuning, in_use(row)) else text
+    return fmt.once(text, _mark(row, in_use(row))) if stats.once(row.tuning, in_use(row)) else text
 
 
 def _versus_aten(row: Row) -> str:
@@ -128,7 +134,7 @@ def _versus_aten(row: Row) -> str:
     if rival is None or gain is None:
         return fmt.NONE
     text = fmt.factor(gain)
-    text = fmt.once(text, _mark(row)) if stats.once(tuning, best, rival) else text
+    text = fmt.once(text, _mark(row, best, rival)) if stats.once(tuning, best, rival) else text
     return _WORDS.get(stats.versus(tuning, best, rival) or "", text)
 
 
@@ -146,7 +152,9 @@ def _lead(row: Row) -> str:
         return f"{tuning.timed}/{stats.total(tuning) or '?'}"
     if row.awaits_pin:
         return fmt.NONE
-    return "cut" if tuning.state == "cut" else lead_text(tuning, in_use(row), _mark(row))
+    own = in_use(row)
+    mark = _mark(row, own, stats.nearest(tuning, own))
+    return "cut" if tuning.state == "cut" else lead_text(tuning, own, mark)
 
 
 def _lead_style(row: Row) -> str:
@@ -167,7 +175,10 @@ def _pin(row: Row) -> str:
 
 
 def _pin_told(row: Row) -> str:
-    return "" if row.pin is None else " ".join(filter(None, (row.pin.state, proved(row.pin))))
+    if row.pin is None:
+        return ""
+    one = state_on(row.pin, row.tuning.device_index)
+    return " ".join(filter(None, (one if row.is_device else state_text(row.pin), proved(row.pin))))
 
 
 ID: Field[Row] = Field(
@@ -206,7 +217,7 @@ TUNINGS: tuple[Field[Row], ...] = (
         text=lambda row: fmt.shorten(_winner(row) or fmt.NONE, 36),
         short=lambda row: narrow.choice(_winner(row)) or fmt.NONE,
         style=lambda row: _live(row) if in_use(row) else "dim",
-        about="the choice that programs take: pinned, else the fastest",
+        about="taken by programs: pinned, else fastest; differs (2) by device",
     ),
     Field(
         "time", "TIME", 9, 9, right=True, text=_time, style=_time_style,
@@ -245,6 +256,11 @@ LIST: tuple[Field[Row], ...] = tuple(
     if f.key == key
 )
 """What `ls` prints."""
+DEVICES: tuple[Field[Row], ...] = (
+    Field("index", "DEVICE", text=device_name),
+    *(f for key in ("n", "winner", "time", "gain", "lead", "pin") for f in LIST if f.key == key),
+)
+"""What `show` prints of each device that tuned a problem."""
 _NO_NAMES: Mapping[str, str] = {}
 _AGE = Column("age", "AGE", 6, 6, drop=6, right=True, about="since it was tuned or first seen here")
 _SHARES: tuple[Field[Row], ...] = table.fields_of(SHARES, lambda row: row.share)
@@ -270,11 +286,17 @@ def cells(
 ) -> dict[str, Span]:
     """The text and style of columns of Watch, all or those of `keys`; `names` are of sources."""
     told = {key: field.cell(row) for key in keys if (field := _BY_KEY.get(key))}
+    if row.is_device:  # below the row of its problem
+        told |= {key: (text, "dim") for key, text in _device_cells(row).items() if key in told}
     if "source" in told:
         told["source"] = facets.source_text(row, names), "dim"
     if _AGE.key in keys:
         told[_AGE.key] = age_text(row, now), "dim"
     return told
+
+
+def _device_cells(row: Row) -> dict[str, str]:
+    return {"op": f"└ {device_name(row)}", "shape": "", "dtype": "", "layout": "", "devices": ""}
 
 
 def age_text(row: Row, now: float) -> str:
@@ -356,6 +378,35 @@ def row_json(row: Row) -> dict[str, Any]:
         "beside": [beside_json(entry) for entry in row.beside],
         "kernel": tuning.kernel or None,
         "code": tuning.code or None,
+        "sources": list(tuning.sources),
+        "devices": [device_json(device) for device in row.devices],
+    }
+
+
+def device_json(row: Row) -> dict[str, Any]:
+    """One device of a problem that several devices of a box tuned."""
+    tuning, own = row.tuning, in_use(row)
+    pinned = pinned_choice(row)
+    return {
+        "device": device_name(row),
+        "index": tuning.device_index,
+        "state": tuning.state,
+        "in_use": own.hash if own else None,
+        "ms": stats.time_ms(tuning, own),
+        "identity": own.identity if own else None,
+        "choices": [
+            {
+                **choice_json(choice, stats.measured(tuning, choice)),
+                "identity": choice.identity,
+                "shared": choice.shared,
+            }
+            for choice in tuning.choices
+        ],
+        "measurement": measurement_json(tuning.measured) if tuning.measured else None,
+        "pinned": pinned[1].hash if pinned else None,
+        "rank": tuning.rank,
+        "session": tuning.session,
+        "when": tuning.when,
         "sources": list(tuning.sources),
     }
 

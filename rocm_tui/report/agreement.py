@@ -6,7 +6,6 @@ What counts is what each process selected. Pure functions; who is asked is found
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -17,7 +16,9 @@ from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from rocm_tui.compare.points import complete, offers
 from rocm_tui.compare.problems import Index, known, problems
-from rocm_tui.compare.types import LONGEST, SHORTEST, Part, same_choice, timed
+from rocm_tui.compare.types import LONGEST, SHORTEST, Part, identity_of, same_choice, timed
+from rocm_tui.ingest.devices import may_differ
+from rocm_tui.report.same_kernel import by_kernel, comparable, identified
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
@@ -85,8 +86,14 @@ class Taken:
             complete(self.tuning)
             and not self.warm
             and all(each.hash for each in self.tuning.choices)
+            and not any(_may_be(each, choice) for each in self.tuning.choices)
         )
         return False if known_all and choice.hash else None
+
+
+def _may_be(choice: Choice, other: Choice) -> bool:
+    """Whether a choice, whose hash is not `other`'s, may be the same kernel on another device."""
+    return other.identity is not None and choice.identity is None and may_differ(choice.hash or "")
 
 
 def own_choice(tuning: Tuning, choice: Choice) -> Choice:
@@ -96,7 +103,8 @@ def own_choice(tuning: Tuning, choice: Choice) -> Choice:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Those that took the same choice."""
+    """Those that took the same kernel. `choice` is as one of them has it: each has its own name for
+    it, and on a device of its own another hash."""
 
     choice: Choice
     taken: tuple[Taken, ...]
@@ -162,11 +170,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """`compared` problems were tuned by two or more, `alone` by one. `differing` has the largest
-    possible loss first. `pairs` are those that differ somewhere, most first. `apart` counts the
-    problems that were tuned on systems which are not compared, `untold` those of which some tell
-    their choice in a way in which it cannot be compared. `missing` are ranks, of those that
-    were asked for, that chose nothing; `lacking` how many are missing where no ranks are told."""
+    """Of the `problems` that somebody chose for, `alone` were tuned by one of them, and nothing was
+    compared for `not_compared`. `compared` counts the comparisons of two or more: several for a
+    problem that was tuned on systems that are not compared. `differing` has the largest possible
+    loss first. `pairs` are those that differ somewhere, most first. `apart` counts the problems
+    that were tuned on systems which are not compared, `untold` those of which some tell their
+    choice in a way in which it cannot be compared. `missing` are ranks, of those that were asked
+    for, that chose nothing; `lacking` how many are missing where no ranks are told."""
 
     choosers: tuple[Chooser, ...]
     compared: int
@@ -177,6 +187,8 @@ class Agreement:
     untold: int = 0
     missing: tuple[int, ...] = ()
     lacking: int = 0
+    problems: int = 0
+    not_compared: int = 0
 
     @property
     def agree(self) -> bool:
@@ -190,14 +202,17 @@ def agreement(
     """What so many `ranks` (0: however many there are) took; `across` compares systems that
     differ, too."""
     sets: list[list[Taken]] = []
-    apart = alone = untold = 0
+    apart = alone = untold = count = not_compared = 0
     for latest in _by_problem(taken):
-        told_of = [latest] if across else _classes(latest)
-        classes = [_comparable(members) for members in told_of]
+        systems = [latest] if across else _classes(latest)
+        classes = [comparable(_identified(members), _choice) for members in systems]
+        several = [members for members in classes if len(members) > 1]
+        count += 1
         apart += len(classes) > 1
         untold += sum(map(len, classes)) < len(latest)
-        sets += [members for members in classes if len(members) > 1]
         alone += len(latest) < 2
+        not_compared += not several
+        sets += several
     grouped = [_groups(members) for members in sets]
     differing = [_differing(groups) for groups in grouped if len(groups) > 1]
     differing.sort(key=lambda each: (each.standing == "tied", -each.loss_total_ms))
@@ -213,6 +228,8 @@ def agreement(
         untold=untold,
         missing=missing,
         lacking=lacking,
+        problems=count,
+        not_compared=not_compared,
     )
 
 
@@ -255,30 +272,32 @@ def _classes(taken: Sequence[Taken]) -> list[list[Taken]]:
     return list(made.values())
 
 
-_NUMBERED = re.compile(r"_\d+$")
+def _choice(taken: Taken) -> Choice:
+    return taken.choice
 
 
-def _words(choice: Choice) -> str:
-    """What names a choice in every run. A numbered name alone does not: Inductor numbers its
-    choices as they come."""
-    return choice.description or ("" if _NUMBERED.search(choice.name or "") else choice.name or "")
+def _identified(taken: Sequence[Taken]) -> list[Taken]:
+    """With the identities of their choices, where hashes differ."""
+    if len({identity_of(each.choice) for each in taken}) < 2:
+        return list(taken)
+    tunings = identified([each.tuning for each in taken])
+    return [with_identities(each, tuning) for each, tuning in zip(taken, tunings, strict=True)]
 
 
-def _comparable(taken: Sequence[Taken]) -> list[Taken]:
-    """Those whose choices can be told from each other: a cache tells hashes, a log words."""
-    hashed = [each for each in taken if each.choice.hash]
-    worded = [each for each in taken if _words(each.choice)]
-    return hashed if len(hashed) >= len(worded) else worded
+def with_identities(taken: Taken, tuning: Tuning) -> Taken:
+    """The same with the choices of `tuning`, which have identities."""
+    choice = taken.choice
+    own = next((c for c in tuning.choices if c.hash and c.hash == choice.hash), choice)
+    return replace(
+        taken,
+        row=replace(taken.row, tuning=tuning),
+        choice=replace(choice, identity=choice.identity or own.identity),
+    )
 
 
 def _groups(taken: Sequence[Taken]) -> list[Group]:
-    by_hash = all(each.choice.hash for each in taken)
-    homes: dict[str, list[Taken]] = {}
-    for each in sorted(taken, key=_place):
-        key = each.choice.hash if by_hash else _words(each.choice)
-        homes.setdefault(key or "", []).append(each)
-    groups = sorted(homes.values(), key=lambda home: -len(home))
-    return [Group(_named(home), tuple(home)) for home in groups]
+    groups = by_kernel(sorted(taken, key=_place), _choice)
+    return [Group(_named(members), tuple(members)) for members in groups]
 
 
 def _named(home: Sequence[Taken]) -> Choice:
@@ -287,7 +306,11 @@ def _named(home: Sequence[Taken]) -> Choice:
 
 
 def _place(taken: Taken) -> tuple[int, str]:
-    return -1 if taken.by.rank is None else taken.by.rank, taken.by.name
+    return _order(taken.by)
+
+
+def _order(chooser: Chooser) -> tuple[int, str]:
+    return -1 if chooser.rank is None else chooser.rank, chooser.name
 
 
 def _differing(groups: Sequence[Group]) -> Differing:
@@ -295,7 +318,9 @@ def _differing(groups: Sequence[Group]) -> Differing:
     taken = [each for group in groups for each in group.taken]
     measurement = measured(taken, chosen)
     if measurement is not None:
-        views = [replace(taken[0].tuning, choices=tuple(chosen), measured=measurement)]
+        pairs = in_measurement(measurement, chosen, taken)
+        own = [replace(c, hash=m.hash, identity=identity_of(c)) for c, m in pairs]
+        views = [replace(taken[0].tuning, choices=tuple(own), measured=measurement)]
     else:
         views = list({id(each.tuning): each.tuning for each in taken}.values())
     spreads = [spread for view in views if (spread := _spread(view, chosen)) is not None]
@@ -320,12 +345,16 @@ def _spread(tuning: Tuning, chosen: Sequence[Choice]) -> tuple[float, float, Spr
     """The least and the greatest time of the chosen ones in one tuning, and how they stand; None
     where it has no two of them."""
     found = tuning.measured
-    if found is not None and all(_usable(found, choice) for choice in chosen):
-        pairs = [(choice, stats.time_ms(tuning, choice)) for choice in chosen]
+    own = [own_choice(tuning, choice) for choice in chosen]
+    if found is not None and all(_usable(found.of(choice.hash)) for choice in own):
+        pairs = [(choice, stats.time_ms(tuning, choice)) for choice in own]
     else:
         tuning = replace(tuning, measured=None)
-        own = timed(tuning)
-        pairs = [(c, ms) for c, ms in own if any(same_choice(c, other) for other in chosen)]
+        pairs = [
+            (choice, ms)
+            for choice, ms in timed(tuning)
+            if any(same_choice(choice, other) for other in chosen)
+        ]
     times = [ms for _, ms in pairs if ms]
     if len(times) < 2:
         return None
@@ -336,15 +365,30 @@ def _spread(tuning: Tuning, chosen: Sequence[Choice]) -> tuple[float, float, Spr
     return min(times), max(times), standing
 
 
-def measured(taken: Iterable[Taken], choices: Sequence[Choice]) -> Measurement | None:
+def measured(taken: Sequence[Taken], choices: Sequence[Choice]) -> Measurement | None:
     """The latest measurement of all of these choices; one with cold caches goes before."""
     found = {m: None for each in taken if (m := each.tuning.measured) is not None}
-    fits = [m for m in found if all(_usable(m, choice) for choice in choices)]
+    fits = [m for m in found if len(in_measurement(m, choices, taken)) == len(choices)]
     return max(fits, key=lambda m: (m.caches == "cold", m.when), default=None)
 
 
-def _usable(measurement: Measurement, choice: Choice) -> bool:
-    found = measurement.of(choice.hash)
+def in_measurement(
+    measurement: Measurement, choices: Sequence[Choice], taken: Iterable[Taken]
+) -> list[tuple[Choice, MeasuredChoice]]:
+    """Those of `choices` that were measured, in the order of the measurement. It may have been made
+    on another device than those of the choices, where their hashes differ."""
+    tunings = {id(each.tuning): each.tuning for each in taken}.values()
+    identities = {c.hash: identity_of(c) for tuning in tunings for c in tuning.choices}
+    by_identity = {identity_of(choice): choice for choice in choices if choice.hash}
+    pairs = [
+        (by_identity.get(identities.get(each.hash, each.hash)), each)
+        for each in measurement.choices
+        if _usable(each)
+    ]
+    return [(choice, each) for choice, each in pairs if choice is not None]
+
+
+def _usable(found: MeasuredChoice | None) -> bool:
     return found is not None and is_told(found)
 
 
@@ -369,7 +413,7 @@ def _pairs(grouped: Sequence[Sequence[Group]]) -> tuple[Pair, ...]:
             for each in group.taken:
                 votes.setdefault(each.by, {})[problem] = vote
     parties: dict[frozenset[tuple[int, int]], list[Chooser]] = {}
-    for chooser, own in votes.items():
+    for chooser, own in sorted(votes.items(), key=lambda vote: _order(vote[0])):
         parties.setdefault(frozenset(own.items()), []).append(chooser)
     some = list(parties.values())[:MOST_BLOCS]
     pairs = [_pair(a, b, votes) for a, b in combinations(some, 2)]

@@ -44,8 +44,9 @@ def report(part: Part) -> Report:
     all_problems = problems(part)
     by_several = shared(all_problems, part)
     return Report(
-        disagreements=disagreements(by_several),
-        compared=len(by_several),
+        disagreements=disagreements(by_several.compared),
+        compared=len(by_several.compared),
+        not_compared=by_several.not_compared,
         missing=missing_backends(part),
         backends_known=any(session.backends for session in part.sessions.values()),
         savings=savings(all_problems, part),

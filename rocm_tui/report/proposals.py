@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Literal
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement
-from rocm_tui.compare.types import same_choice, timed
+from rocm_tui.compare.types import identity_of, same_choice, timed
 from rocm_tui.report.agreement import (
     Chooser,
     Differing,
     Taken,
-    is_told,
+    in_measurement,
     measured,
     own_choice,
 )
@@ -66,19 +66,22 @@ def propose(differing: Differing, *, force: bool = False) -> Proposal:
 
 
 def _choices(differing: Differing) -> list[Choice]:
-    """Every choice that has a hash, the chosen ones first."""
-    found = {group.choice.hash: group.choice for group in differing.groups}
+    """Every choice that has a hash, the chosen ones first; each kernel once."""
+    kernels = {identity_of(group.choice): group.choice for group in differing.groups}
     for each in differing.taken:
         for choice in each.tuning.choices:
-            found.setdefault(choice.hash, choice)
-    return [choice for hash_, choice in found.items() if hash_]
+            kernels.setdefault(identity_of(choice), choice)
+    return [choice for choice in kernels.values() if choice.hash]
 
 
 def _bad(choice: Choice, taken: Sequence[Taken]) -> bool:
     """Whether it failed somewhere, or its result was found wrong."""
-    return any(
-        own_choice(each.tuning, choice).failed or why_wrong(each.row, choice) for each in taken
-    )
+    return any(_is_bad(each, own_choice(each.tuning, choice)) for each in taken)
+
+
+def _is_bad(taken: Taken, own: Choice) -> bool:
+    hashes = {own.hash, identity_of(own)}  # it may have been measured on another device
+    return own.failed or any(why_wrong(taken.row, replace(own, hash=name)) for name in hashes)
 
 
 def _why_none(differing: Differing, right: Sequence[Choice]) -> str:
@@ -96,16 +99,15 @@ def _measured(differing: Differing, candidates: Sequence[Choice]) -> Proposal | 
     measurement = measured(differing.taken, chosen) if len(chosen) > 1 else None
     if measurement is None:
         return None
-    by_hash = {choice.hash: choice for choice in candidates}
-    known = [each for each in measurement.choices if each.hash in by_hash and is_told(each)]
-    best = min(known, key=lambda each: each.ratio)
-    near = [each for each in known if each is best or not _slower(each, best)]
+    pairs = in_measurement(measurement, candidates, differing.taken)
+    best_choice, best = min(pairs, key=lambda pair: pair[1].ratio)
+    near = [(c, each) for c, each in pairs if each is best or not _slower(each, best)]
     if len(near) == 1:
-        return Proposal(differing, by_hash[best.hash], "measured", measurement)
-    if any(each.verdict == "unclear" for each in near):
+        return Proposal(differing, best_choice, "measured", measurement)
+    if any(each.verdict == "unclear" for _, each in near):
         return None
-    of_tie = _by_times([by_hash[each.hash] for each in near], differing.taken)
-    return Proposal(differing, of_tie or by_hash[best.hash], "tie", measurement)
+    of_tie = _by_times([choice for choice, _ in near], differing.taken)
+    return Proposal(differing, of_tie or best_choice, "tie", measurement)
 
 
 def _slower(choice: MeasuredChoice, best: MeasuredChoice) -> bool:
@@ -121,15 +123,15 @@ def _by_times(candidates: Sequence[Choice], taken: Sequence[Taken]) -> Choice | 
     tables = [dict(_times(each)) for each in taken]
     tables = [times for times in tables if times]
     sums = {
-        choice.hash: sum(log(times[choice.hash]) for times in tables)
-        for choice in candidates
-        if tables and all(choice.hash in times for times in tables)
+        name: sum(log(times[name]) for times in tables)
+        for name in map(identity_of, candidates)
+        if tables and all(name in times for times in tables)
     }
     if not sums:
         return None
     best = min(sums, key=sums.__getitem__)
-    return next(choice for choice in candidates if choice.hash == best)
+    return next(choice for choice in candidates if identity_of(choice) == best)
 
 
 def _times(taken: Taken) -> list[tuple[str | None, float]]:
-    return [(choice.hash, ms) for choice, ms in timed(taken.tuning) if choice.hash]
+    return [(identity_of(choice), ms) for choice, ms in timed(taken.tuning) if choice.hash]

@@ -6,14 +6,16 @@ Processes that have nothing to do with each other may choose what they like: `co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.model.choice import Choice
 from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.compare.problems import ProblemRows
-from rocm_tui.compare.types import Part, same_choice, timed, used
+from rocm_tui.compare.types import Part, identity_of, same_choice, timed, used
+from rocm_tui.report.same_kernel import by_kernel, comparable, identified
 from rocm_tui.report.types import Disagreement, Party
 from rocm_tui.session import stats
 from rocm_tui.session.graphs import runs_of
@@ -23,21 +25,64 @@ from rocm_tui.session.stats import versus
 
 
 @dataclass(frozen=True, slots=True)
+class RankChoice:
+    """The choice that one party of a job uses for a problem, by which of its tunings."""
+
+    who: str
+    row: Row
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
 class Shared:
-    """A problem that two parties of one job chose for, at least: who, by which tuning, what. `row`
-    is the latest of their tunings."""
+    """A problem that two parties of one job, at least, chose for, in ways that can be compared.
+    `row` is the latest of their tunings."""
 
     row: Row
-    uses: tuple[tuple[str, Row, Choice], ...]
+    uses: tuple[RankChoice, ...]
 
 
-def shared(all_problems: Iterable[ProblemRows], part: Part) -> tuple[Shared, ...]:
+@dataclass(frozen=True, slots=True)
+class SharedProblems:
+    """The problems of jobs with several parties: those that are compared, and how many are not."""
+
+    compared: tuple[Shared, ...]
+    not_compared: int
+
+
+def shared(all_problems: Iterable[ProblemRows], part: Part) -> SharedProblems:
     """What can agree or disagree, of each job alone."""
     labels = party_names(part)
     jobs = jobs_of((session for row in part.rows for session in row.asked), part.sessions)
-    by_job = (rows for problem in all_problems for rows in _by_job(problem.rows, jobs))
-    found = (Shared(rows[0], _uses(rows, labels, part)) for rows in by_job)
-    return tuple(problem for problem in found if len(problem.uses) > 1)
+    parties: dict[object, set[str]] = {}
+    problems: list[tuple[object, Shared]] = []
+    for problem in all_problems:
+        for job, rows in _by_job(problem.rows, jobs):
+            uses = _uses(rows, labels, part)
+            parties.setdefault(job, set()).update(use.who for use in uses)
+            if uses:
+                problems.append((job, Shared(rows[0], _comparable(uses))))
+    several = [problem for job, problem in problems if len(parties[job]) > 1]
+    compared = tuple(problem for problem in several if len(problem.uses) > 1)
+    return SharedProblems(compared, len(several) - len(compared))
+
+
+def _comparable(uses: Sequence[RankChoice]) -> tuple[RankChoice, ...]:
+    """Those that can be compared, with the identities of their choices where hashes differ."""
+    if len({identity_of(use.choice) for use in uses}) > 1:
+        tunings = identified([use.row.tuning for use in uses])
+        uses = [_identified(*pair) for pair in zip(uses, tunings, strict=True)]
+    return tuple(comparable(uses, _choice))
+
+
+def _identified(use: RankChoice, tuning: Tuning) -> RankChoice:
+    at = next((n for n, own in enumerate(use.row.tuning.choices) if own is use.choice), None)
+    choice = use.choice if at is None else tuning.choices[at]
+    return RankChoice(use.who, replace(use.row, tuning=tuning), choice)
+
+
+def _choice(use: RankChoice) -> Choice:
+    return use.choice
 
 
 def disagreements(problems: Iterable[Shared]) -> tuple[Disagreement, ...]:
@@ -58,8 +103,8 @@ def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, ob
     return jobs
 
 
-def _by_job(rows: Sequence[Row], jobs: Mapping[str, object]) -> Iterator[list[Row]]:
-    """The rows of each job. A log that tells a rank and no session is of the job whose logs lie
+def _by_job(rows: Sequence[Row], jobs: Mapping[str, object]) -> Iterable[tuple[object, list[Row]]]:
+    """Each job with its rows. A log that tells a rank and no session is of the job whose logs lie
     beside it."""
     of_job: dict[object, list[Row]] = {}
     for row in rows:
@@ -69,7 +114,7 @@ def _by_job(rows: Sequence[Row], jobs: Mapping[str, object]) -> Iterator[list[Ro
         if not row.asked and row.tuning.rank is not None:
             folder = Path(next(iter(row.tuning.sources), "")).parent
             of_job.setdefault(folder, []).append(row)
-    yield from of_job.values()
+    return of_job.items()
 
 
 def party_names(part: Part) -> dict[str, str]:
@@ -78,31 +123,28 @@ def party_names(part: Part) -> dict[str, str]:
     return session_labels([part.sessions[name] for name in names if name in part.sessions])
 
 
-def _uses(
-    rows: Sequence[Row], labels: Mapping[str, str], part: Part
-) -> tuple[tuple[str, Row, Choice], ...]:
+def _uses(rows: Sequence[Row], labels: Mapping[str, str], part: Part) -> list[RankChoice]:
     """What each party of one problem uses, as far as that is known; its tunings, latest first."""
     latest = _latest(rows, labels)
     took = [(who, row, part.took.get((session, row.tuning.key))) for who, session, row in latest]
-    return tuple((who, row, choice) for who, row, hash_ in took if (choice := _use(row, hash_)))
+    return [
+        RankChoice(who, row, choice) for who, row, hash_ in took if (choice := _use(row, hash_))
+    ]
 
 
 def _disagreement(problem: Shared) -> Disagreement | None:
     """The parties of one problem; None if they agree."""
-    uses = problem.uses
-    different: list[Choice] = []
-    for _, _, choice in uses:
-        if not any(same_choice(choice, other) for other in different):
-            different.append(choice)
-    if len(different) < 2:
+    groups = by_kernel(problem.uses, _choice)
+    if len(groups) < 2:
         return None
-    parties = [_party(who, row, choice, different) for who, row, choice in uses]
+    different = [group[0].choice for group in groups]
+    parties = [_party(use, different) for use in problem.uses]
     parties.sort(key=lambda party: -(party.ms or 0.0))
     return Disagreement(
         problem.row.id,
         problem.row,
         tuple(parties),
-        matters=any(_tells_apart(row, choice, different) for _, row, choice in uses),
+        matters=any(_tells_apart(use.row, use.choice, different) for use in problem.uses),
     )
 
 
@@ -115,7 +157,8 @@ def _use(row: Row, took: str | None) -> Choice | None:
     return next(selected, None) or (use[0] if use else None)
 
 
-def _party(who: str, row: Row, choice: Choice, different: Iterable[Choice]) -> Party:
+def _party(use: RankChoice, different: Iterable[Choice]) -> Party:
+    who, row, choice = use.who, use.row, use.choice
     own = timed(row.tuning)
     measured = stats.measured(row.tuning, choice)
     single = next((ms for known, ms in own if known is choice), None)

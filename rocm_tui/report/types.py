@@ -174,10 +174,12 @@ class Repeated:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The report of one job. `backends_known` is False where no session says which backends it
-    asked for. `compared`: problems that two parties of one job chose for."""
+    asked for. `compared` problems are those for which the choices of two parties of one job were
+    compared; `not_compared` are the other problems of such jobs."""
 
     disagreements: tuple[Disagreement, ...]
     compared: int
+    not_compared: int
     missing: tuple[MissingBackend, ...]
     backends_known: bool
     savings: Savings

@@ -59,7 +59,7 @@ def with_candidates(
 ) -> Subject:
     """The subject with its final candidates, as a measurement tells; without one it is unfit."""
     if measured is None:
-        return replace(subject, ready=True, unfit="its choices were not measured")
+        return replace(subject, unfit="its choices were not measured")
     base = measured.of(subject.taken)
     names = {choice.hash: choice for choice in tuning.choices}
     known = [

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from backend.model.inductor_kernel import is_kernel
+from rocm_tui.session.by_device import device_name
 from rocm_tui.session.difference import difference
 from rocm_tui.session.far import far_host
 from rocm_tui.session.model import Row
@@ -29,8 +30,9 @@ def source_of(row: Row) -> str:
 
 
 def differing(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Those of tuner, device, layout, rank and source of which more than one is known among the
-    rows; of entries of tables tuner and device always."""
+    """Those of tuner, device, devices, layout, rank and source of which more than one is known
+    among the rows; of entries of tables tuner and device always, devices where a row has several.
+    """
     return Differing().of(rows)
 
 
@@ -42,6 +44,7 @@ def tuner_of(row: Row) -> str:
 _FACETS: Mapping[str, Callable[[Iterable[Row]], Iterable[str]]] = {
     "tuner": lambda rows: map(tuner_of, rows),
     "device": lambda rows: (row.device for row in rows),
+    "devices": lambda rows: map(device_name, rows),
     "layout": lambda rows: (row.layout for row in rows),
     "rank": lambda rows: (rank_of(row) for row in rows if row.tuning.rank is not None),
     "source": lambda rows: map(source_of, rows),
@@ -66,6 +69,8 @@ class Differing:
                 known, new = frozenset(), _two(tell(rows))
             self._known[name] = _two([*known, *new])
         also = ("tuner", "device") if self._known["tuner"] else ()
+        several = any(not one.rpartition(":")[2].isdecimal() for one in self._known["devices"])
+        also = (*also, "devices") if several else also
         return tuple([n for n, known in self._known.items() if len(known) > 1 - (n in also)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from backend.disk.layout import Layout
@@ -46,7 +47,7 @@ def find_choice(tuning: Tuning, text: str) -> Choice:
     if text.startswith("#"):
         return _by_place(tuning, text)
     for fits in (
-        [c for c in tuning.choices if text in (c.name, c.hash)],
+        [c for c in tuning.choices if text in (c.name, c.hash, c.label)],
         [c for c in tuning.choices if c.hash and c.hash.startswith(text)],
     ):
         if len(fits) == 1:
@@ -57,6 +58,18 @@ def find_choice(tuning: Tuning, text: str) -> Choice:
     near = did_you_mean(text, (c.name for c in tuning.choices if c.name))
     names = ", ".join(c.label for c in tuning.choices[:5]) or "none"
     raise NoSuchChoice(f"tuning {tuning.id} has no choice {text!r}{near}; it has {names}")
+
+
+def find_device_choice(row: Row, text: str) -> tuple[Row, Choice]:
+    """The same of a row of several devices, whose choices have other hashes on each: with the row
+    of the device that has it. Places, and what all have, are those of the first device."""
+    try:
+        return row, find_choice(row.tuning, text)
+    except NoSuchChoice:
+        for device in row.devices:
+            with suppress(NoSuchChoice):
+                return device, find_choice(device.tuning, text)
+        raise
 
 
 def _by_place(tuning: Tuning, text: str) -> Choice:

@@ -22,11 +22,13 @@ GROUPS: Mapping[str, Callable[[Row], str]] = {
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     """`by` is one of GROUPS, or empty. `closed` are the groups of which the heading alone is shown.
-    `fold` puts rows of a single choice into one line."""
+    `fold` puts rows of a single choice into one line. `opened` are the keys of the rows below which
+    each of their devices has a line."""
 
     by: str = ""
     closed: frozenset[str] = frozenset()
     fold: bool = True
+    opened: frozenset[str] = frozenset()
 
     @property
     def next(self) -> Arrangement:
@@ -38,6 +40,10 @@ class Arrangement:
     def turned(self, group: str) -> Arrangement:
         """With this group closed if it was open, and open if it was closed."""
         return replace(self, closed=self.closed ^ {group})
+
+    def with_devices(self, key: str) -> Arrangement:
+        """With the devices of the row of this `key` shown if they were not, and the other way."""
+        return replace(self, opened=self.opened ^ {key})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,16 @@ def arrange(rows: Sequence[Row], how: Arrangement) -> Sequence[Entry]:
     A single row is not folded, nor are all there are: a line that stands for one row or for
     everything says less than these.
     """
+    entries = _grouped(rows, how)
+    if not how.opened:
+        return entries
+    opened = (e.devices if isinstance(e, Row) and e.key in how.opened else () for e in entries)
+    return [
+        shown for entry, devices in zip(entries, opened, strict=True) for shown in (entry, *devices)
+    ]
+
+
+def _grouped(rows: Sequence[Row], how: Arrangement) -> Sequence[Entry]:
     if how.by:
         tell = GROUPS[how.by]
         groups: dict[str, list[Row]] = {}

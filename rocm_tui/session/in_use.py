@@ -25,8 +25,9 @@ def pinned_choice(row: Row) -> tuple[int, Choice] | None:
     offered or is unknown."""
     if row.pin is None:
         return None
+    pinned = row.pin.pin.hashes
     for place, choice in enumerate(row.tuning.choices, start=1):
-        if choice.hash == row.pin.pin.hash and choice.offered:
+        if choice.hash in pinned and choice.offered:
             return place, choice
     return None
 

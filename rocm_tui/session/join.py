@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import merge
 from typing import TypeVar
@@ -32,6 +32,7 @@ from rocm_tui.session.merge import (
     is_cache,
     is_reuse,
     logged_operands,
+    of_one_device,
     offered,
     same_key,
     times_agree,
@@ -97,6 +98,14 @@ def group(members: Sequence[Member]) -> list[list[Member]]:
     """Split the members of one problem into tunings; each list begins with the fullest view."""
     if len(members) == 1 or (members and members[0].tuning.entry is not None):
         return [[member] for member in members]  # what a file says twice, it says twice
+    if all(member.tuning.device_index is None for member in members):
+        return _grouped(members)
+    known = {member.uid: member for member in members}
+    own = [replace(member, tuning=of_one_device(member.tuning)) for member in members]
+    return [[known[view.uid] for view in views] for views in _grouped(own)]
+
+
+def _grouped(members: Sequence[Member]) -> list[list[Member]]:
     timed = _Timed()
     reuses: list[Member] = []
     programs = Counter([member.tuning.session for member in members])

@@ -14,6 +14,7 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.origin import device_kind
 from backend.model.problem import Shape, TuningKey
 from backend.model.tuning import REUSED, Seconds, Tuning
+from rocm_tui.ingest.devices import may_differ
 from rocm_tui.ingest.packed import all_offered, choice_values
 
 PLACES = 4
@@ -109,6 +110,9 @@ def compatible(left: Tuning, right: Tuning) -> bool:
         (left.dtypes, right.dtypes),
         (left.device, right.device),
     )
+    ours, others = left.device_index, right.device_index
+    if ours is not None and others is not None and ours != others:
+        return False
     if any(mine and theirs and mine != theirs for mine, theirs in facts):
         return False
     mine, theirs = device_kind(left), device_kind(right)
@@ -176,6 +180,7 @@ def merge(views: Sequence[Tuning]) -> Tuning:
         code=_first(view.code for view in views) or "",
         decided=latest.decided,
         apart=latest.apart,
+        device_index=_known(view.device_index for view in views),
     )
 
 
@@ -206,6 +211,20 @@ def without(tuning: Tuning, hashes: frozenset[str]) -> Tuning:
     """Without the choices of these hashes; the same object each time."""
     choices = tuple([choice for choice in tuning.choices if choice.hash not in hashes])
     return replace(tuning, choices=choices)
+
+
+def of_one_device(tuning: Tuning) -> Tuning:
+    """With those of its choices alone that have another hash on each device, if there are any: the
+    times of the others may be of the device that tuned last."""
+    choices = tuple([choice for choice in tuning.choices if _is_of_one_device(choice)])
+    if not choices or len(choices) == len(tuning.choices):
+        return tuning
+    return replace(tuning, choices=choices)
+
+
+def _is_of_one_device(choice: Choice) -> bool:
+    text = choice.hash or choice.name
+    return may_differ(text) if text else bool(choice.description)
 
 
 def _first(values: Iterable[_T]) -> _T | None:
@@ -239,7 +258,7 @@ def _merge_choices(known: list[Choice], seen: Sequence[Choice]) -> list[Choice]:
 def _places(choice: Choice, known: list[Choice], taken: set[int]) -> list[int]:
     """Where `choice` may stand among `known`; several places mean that it cannot be told."""
     free = [at for at in range(len(known)) if at not in taken]
-    for same in (_same_hash, _same_time, _same_name):
+    for same in (_same_hash, _same_shared, _same_time, _same_name):
         places = [at for at in free if same(choice, known[at])]
         if len(places) > 1:
             named = [at for at in places if _same_name(choice, known[at])]
@@ -253,8 +272,15 @@ def _same_hash(left: Choice, right: Choice) -> bool:
     return left.hash is not None and left.hash == right.hash
 
 
+def _same_shared(left: Choice, right: Choice) -> bool:
+    """The time of a choice of several devices may be another device's: its name counts."""
+    return (left.shared or right.shared) and _same_name(left, right)
+
+
 def _same_time(left: Choice, right: Choice) -> bool:
     if left.ms is None or right.ms is None or (left.hash and right.hash):
+        return False
+    if left.shared or right.shared:
         return False
     return left.ms == right.ms or round(left.ms, PLACES) == round(right.ms, PLACES)
 
@@ -272,17 +298,20 @@ def _same_name(left: Choice, right: Choice) -> bool:
 
 
 def _fill(known: Choice, seen: Choice) -> Choice:
+    own = [choice for choice in (known, seen) if choice.ms is not None and not choice.shared]
     told = (
         known.name or seen.name,
         known.hash or seen.hash,
-        _fuller(known.ms, seen.ms),
+        own[0].ms if len(own) == 1 else _fuller(known.ms, seen.ms),
         known.description or seen.description,
         known.reason or seen.reason,
         known.quantiles or seen.quantiles,
+        known.identity or seen.identity,
+        known.shared and not own,
     )
     if told == _FILLED(known):  # what a cache gave says nothing new, and a model is run often
         return known
-    name, hash_, ms, description, reason, quantiles = told
+    name, hash_, ms, description, reason, quantiles, identity, shared = told
     return replace(
         known,
         name=name,
@@ -291,10 +320,12 @@ def _fill(known: Choice, seen: Choice) -> Choice:
         description=description,
         reason=reason,
         quantiles=quantiles,
+        identity=identity,
+        shared=shared,
     )
 
 
-_FILLED = attrgetter("name", "hash", "ms", "description", "reason", "quantiles")
+_FILLED = attrgetter(*"name hash ms description reason quantiles identity shared".split())
 
 
 def _fuller(left: float | None, right: float | None) -> float | None:

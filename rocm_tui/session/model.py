@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
+from operator import attrgetter
 from sys import intern
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ from rocm_tui.session.join import Bucket, Member, bucket_of
 from rocm_tui.session.peaks import device_of, machine_of, published
 from rocm_tui.session.pinned import Pins
 from rocm_tui.session.processes import Processes, fuller
-from rocm_tui.session.row import Finished, Place, Row, in_order, reordered
+from rocm_tui.session.row import Finished, Place, Row, device_row, in_order, reordered
 from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
 from rocm_tui.session.tables import Tables
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from backend.pins.state import PinStatus
 
 __all__ = ["Changes", "Model", "Row"]
+
+
+_DEVICES = attrgetter("devices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +92,28 @@ class Model:
         return list(self._problems)
 
     def row(self, key: str) -> Row | None:
-        return self._rows.get(key)
+        """The row of this key, which may be one device's of a problem that several tuned."""
+        return self._rows.get(key) or device_row(key, self._holder)
 
-    def rows(self) -> list[Row]:
-        """Newest first; tunings of unknown age are as old as their place in their source says."""
+    def _holder(self, uid: str) -> Row | None:
+        """The row that has this tuning among its devices."""
+        place = self._places.get(self._of_uid.get(uid, ()))
+        rows = place.rows if place else ()
+        return next((r for r in rows if any(source_of(d.key) == uid for d in r.devices)), None)
+
+    def listed(self) -> list[Row]:
+        """A row for each problem, also where several devices tuned it; newest first. Tunings of
+        unknown age are as old as their place in their source says."""
         if self._order is None:
             self._order = in_order(self._rows.values())
         return self._order.copy()
+
+    def rows(self) -> list[Row]:
+        """A row for each tuning, which is of one device; in the same order."""
+        listed = self.listed()
+        if not any(map(_DEVICES, listed)):  # most of the time
+            return listed
+        return [device for row in listed for device in row.devices or (row,)]
 
     def measurements(self, tuning: Tuning) -> tuple[Measurement, ...]:
         """All repeated measurements that tell of a tuning, latest first."""

@@ -6,10 +6,13 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from itertools import zip_longest
 from operator import attrgetter
 from sys import intern
 from typing import TYPE_CHECKING, TypeAlias
 
+from backend.model.kernel import TRITON
+from backend.model.problem import TuningKey
 from backend.model.quick import quick
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import source_of
@@ -22,6 +25,10 @@ from rocm_tui.session.shares import Share
 if TYPE_CHECKING:
     from backend.model.pin import PinState
     from backend.pins.state import PinStatus
+
+
+_OF_DEVICE = "#@"
+"""Stands before the index of a device in a row's key, which has no such place otherwise."""
 
 
 @quick
@@ -37,6 +44,9 @@ class Row:
     `gfx942`, a name, or a kind as `cuda`; empty where nothing tells. `awaits_pin` while the
     state of its pin was not read yet: what is in use is not known. `layout` is its operands'.
     `beside` are entries of other tuners' tables for the same product.
+
+    Where several devices of a box tuned the problem, `devices` has a row for each of them, by
+    device index, and the rest says what the first of these does.
     """
 
     key: str
@@ -54,6 +64,7 @@ class Row:
     awaits_pin: bool = False
     layout: str = ""
     beside: tuple[Tuning, ...] = ()
+    devices: tuple[Row, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -62,13 +73,20 @@ class Row:
 
     @property
     def when(self) -> float | None:
-        """When it was tuned, else when it was first seen, if either is known."""
+        """When it was tuned, else when it was first seen; on the last of its devices."""
+        if self.devices:
+            return max((row.when for row in self.devices if row.when is not None), default=None)
         return self.tuning.when if self.tuning.when is not None else self.seen
 
     @property
     def age(self) -> tuple[float, int]:
         """Older ones are less; of those whose time is not known, the ones that came first."""
         return self.when or 0.0, self.seq
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is one device of a problem that several tuned."""
+        return self.key.rpartition("#")[2].startswith("@")
 
     @property
     def pin_state(self) -> PinState | None:
@@ -185,7 +203,7 @@ class Place:
             return before
         merges = () if isinstance(self._made, Row) else self._made[1]
         known = {views[0].uid: (views, tuning) for views, tuning in merges}
-        old = {row.key: row for row in before}
+        old = {row.key: row for row in before if not row.devices}
         members = sorted(map(shown, own), key=lambda member: member.seq)
         merged, rows = [], []
         for views in group(members):
@@ -200,7 +218,7 @@ class Place:
         if shares is not None:
             known_shares = shares([(row.tuning, row.asked) for row in rows])
             rows = [_shared(row, share) for row, share in zip(rows, known_shares, strict=True)]
-        self._take(own, _numbered(rows), merged)
+        self._take(own, _numbered(by_problem(rows)), merged)
         return before
 
     def _take(self, own: Sequence[Member], rows: list[Row], merged: _Merged) -> None:
@@ -252,6 +270,40 @@ def _row(
     return Row(first.uid, id_, 1, tuning, pin, *told)
 
 
+def by_problem(rows: list[Row]) -> list[Row]:
+    """Rows of which those of several devices are one where their problem is the same: the latest
+    of each device, then the one before. The others stay as they are."""
+    if len({row.tuning.device_index for row in rows} - {None}) < 2:
+        return rows  # most of them
+    alone: list[Row] = []
+    problems: dict[TuningKey, dict[int, list[Row]]] = {}
+    for row in rows:
+        key, index = row.tuning.key, row.tuning.device_index
+        if key is None or index is None or key.op == TRITON:  # a pin of that is of one device
+            alone.append(row)
+        else:
+            problems.setdefault(key, {}).setdefault(index, []).append(row)
+    for devices in problems.values():
+        latest = [sorted(its, key=attrgetter("age"), reverse=True) for its in devices.values()]
+        for turn in zip_longest(*latest):
+            its = sorted(filter(None, turn), key=lambda row: row.tuning.device_index or 0)
+            alone.append(its[0] if len(its) == 1 else _of_devices(its))
+    return alone
+
+
+def _of_devices(rows: Sequence[Row]) -> Row:
+    first = rows[0]
+    ids = dict.fromkeys(id_ for row in rows for id_ in row.ids)
+    return replace(
+        first,
+        aliases=tuple(id_ for id_ in ids if id_ != first.id),
+        asked=tuple(session for row in rows for session in row.asked),
+        seq=max(row.seq for row in rows),
+        awaits_pin=any(row.awaits_pin for row in rows),
+        devices=tuple(replace(r, key=f"{r.key}{_OF_DEVICE}{r.tuning.device_index}") for r in rows),
+    )
+
+
 @lru_cache(256)
 def _asked(session: str | None) -> tuple[str, ...]:
     """Who asked for what a single source tells; the same for all of its rows."""
@@ -272,6 +324,16 @@ def _numbered(rows: list[Row]) -> list[Row]:
 _REST = attrgetter(*[field.name for field in fields(Row)][3:])
 
 
+def device_row(key: str, find: Callable[[str], Row | None]) -> Row | None:
+    """The row of one device by its key; `find` gives that of the problem by a tuning's uid."""
+    uid, mark, _ = key.rpartition(_OF_DEVICE)
+    row = find(uid) if mark else None
+    return next((device for device in row.devices if device.key == key), None) if row else None
+
+
 def _as(row: Row, occurrence: int) -> Row:
     """`replace` takes longer than all else that is done to a row, and there may be thousands."""
-    return Row(row.key, row.id, occurrence, *_REST(row))
+    numbered = Row(row.key, row.id, occurrence, *_REST(row))
+    if not row.devices:
+        return numbered
+    return replace(numbered, devices=tuple([_as(device, occurrence) for device in row.devices]))

@@ -20,6 +20,7 @@ from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import MeasurementSeen
+from rocm_tui.session.merge import of_one_device
 
 CACHE_FILES = "cache"
 """The folder of Inductor's persistent cache, whose files are named by their system's hash."""
@@ -87,7 +88,8 @@ def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str])
         return False
     if systems and measurement.system_hash and measurement.system_hash not in systems:
         return False  # the same problem on another device
-    return any(measurement.of(choice.hash) for choice in tuning.choices if choice.hash)
+    own = tuning if tuning.device_index is None else of_one_device(tuning)
+    return any(measurement.of(choice.hash) for choice in own.choices if choice.hash)
 
 
 _MARK = '"system":'

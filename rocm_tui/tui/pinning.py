@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from functools import partial
 
-from backend.counted import counted
+from backend.counted import counted, device_ranges
 from backend.errors import PinRefused, StoreError
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import is_inductors
@@ -176,9 +176,11 @@ def _plan_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
         numbers = "Its rivals are out of reach already"
     else:
         numbers = f"{numbers} raised out of reach"
+    several = len(plan.devices) > 1
+    where = f" for devices {device_ranges(plan.devices)}" if several else ""
     return [
         *lines,
         "",
-        f"{numbers} in {file}",
-        f"{aside} moved aside. Unpin brings everything back.",
+        f"{numbers} in {file}{where}",
+        f"{aside} moved aside{where}. Unpin brings everything back.",
     ]

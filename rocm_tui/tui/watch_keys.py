@@ -241,7 +241,7 @@ KEYS: tuple[WatchKey, ...] = (
     WatchKey(
         "group",
         "b",
-        "group by the next of: session, op, device, nothing; enter closes a group",
+        "group by the next of: session, op, device, nothing; enter closes a group, lists devices",
         palette="tunings: Group by the next",
         anywhere=True,
     ),

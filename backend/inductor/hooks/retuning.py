@@ -21,6 +21,8 @@ from types import MappingProxyType
 from typing import Any
 
 from backend.cache.journal import Tuned, written
+from backend.cache.taken_over import Timings, for_devices, write_modules
+from backend.cache.variants import ChoiceVariants
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import say_once, shielded
@@ -31,6 +33,7 @@ from backend.inductor.hooks.templates import TemplateSelector
 from backend.inductor.hooks.tuning_watch import note_failure
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
+from backend.model.choice import Choice
 from backend.model.origin import kind_of
 from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
@@ -117,6 +120,42 @@ class Visits:
             raise RuntimeError(torch_api.describe(error)) from error
 
 
+@dataclass(frozen=True, slots=True)
+class KeptAs:
+    """Under which hashes times are kept: those of the GPU `index`, where the person's environment
+    has another number for the one that is used; and those of the GPUs `others`, which take them
+    over. `variants` are read below the cache dir; without them all is kept as it is."""
+
+    variants: ChoiceVariants | None = None
+    index: int | None = None
+    others: tuple[int, ...] = ()
+
+    def hash(self, here: str) -> str:
+        """The hash under which the choice with the hash `here` is kept."""
+        if self.variants is None or self.index is None:
+            return here
+        return self.variants.on(here, self.index)
+
+    def choice(self, here: Choice) -> Choice:
+        """`here` with that hash."""
+        return here if here.hash is None else replace(here, hash=self.hash(here.hash))
+
+    def identity(self, hash: str) -> str:
+        return hash if self.variants is None else self.variants.identity(hash)
+
+    def write_modules(self, choices: Collection[str]) -> None:
+        """Write what shows of which device the hashes are. Raises StoreErrors."""
+        devices = self.others if self.index is None else (self.index, *self.others)
+        if self.variants is not None and devices:
+            write_modules(self.variants, choices, devices)
+
+    def of_others(self, timings: Timings, known: Timings) -> dict[str, float]:
+        """The times that the other GPUs take over."""
+        if self.variants is None:
+            return {}
+        return for_devices(timings, self.variants, self.others, known)
+
+
 @dataclass(slots=True)
 class Task:
     """What is to be tuned, and what came of it."""
@@ -126,6 +165,7 @@ class Task:
     same_mode: bool = False
     """Refuse to tune where the cache tells that the key was tuned in another mode."""
     visits: Visits = field(default_factory=Visits)
+    kept_as: KeptAs = field(default_factory=KeptAs)
     asked: list[TuningKey] = field(default_factory=list)
     """What Inductor asked for beside the wanted key."""
     key: TuningKey | None = None
@@ -134,6 +174,8 @@ class Task:
     pin: PinState | None = None
     written: Mapping[str, float] = field(default_factory=dict)
     """The times that were kept, by choice hash."""
+    taken_over: Mapping[str, float] = field(default_factory=dict)
+    """Those that were also kept for other GPUs."""
     lost: str = ""
     """Why times that were measured could not be kept."""
 
@@ -213,7 +255,7 @@ class _Again(Selector):
             task.asked.append(key)
             return untuned(self, name, choices, input_nodes, layout)
         task.key = key
-        if task.same_mode and _in_another_mode(choices, self._known(key)):
+        if task.same_mode and _in_another_mode(choices, self._known(key), task.kept_as):
             task.other_mode = True
             return untuned(self, name, choices, input_nodes, layout)
         task.offered = len(choices)
@@ -232,17 +274,20 @@ class _Again(Selector):
                 self.task.lost = str(error)
 
     def _keep(self, tuned: Tuned) -> None:
-        layout, cache = Layout(_root(self)), self._tuned()
+        layout, cache, kept_as = Layout(_root(self)), self._tuned(), self.task.kept_as
         known = self._known(TuningKey(tuned.op, tuned.inputs, tuned.precision))
         skipped = dict.fromkeys(self.task.budget.skipped, math.inf)
         timings = {
-            name: ms
+            kept_as.hash(name): ms
             for name, ms in {**skipped, **tuned.timings}.items()
-            if name not in skipped or name not in known
+            if name not in skipped or kept_as.hash(name) not in known
         }
         ahead = {each.hash_key() for each in self._choices if torch_api.failed_ahead(each)}
         ahead = set(filter(self.task.visits.wants, ahead))
-        timings |= dict.fromkeys(ahead - skipped.keys(), math.inf)
+        timings |= dict.fromkeys(map(kept_as.hash, ahead - skipped.keys()), math.inf)
+        kept_as.write_modules({*tuned.timings, *skipped, *ahead})
+        taken_over = kept_as.of_others(timings, known)
+        timings |= taken_over
         tuned = replace(tuned, timings=timings)
         learn(layout, cache.path.name, tuned)
         try:
@@ -251,7 +296,7 @@ class _Again(Selector):
             say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
             self._keep_as_stock({tuned.op: {tuned.inputs: {tuned.precision: timings}}})
         cache.fold()  # this process is killed when its job is done, so not at exit
-        self.task.written = timings
+        self.task.written, self.task.taken_over = timings, taken_over
         self.task.pin = hold_again(layout, cache.path.name, tuned)
 
     def _known(self, key: TuningKey) -> Mapping[str, Any]:
@@ -299,11 +344,13 @@ def untuned(
     return torch_api.StockSelector.__call__(selector, name, choices[:1], input_nodes, layout)
 
 
-def _in_another_mode(choices: Sequence[ChoiceCaller], known: Mapping[str, Any]) -> bool:
+def _in_another_mode(
+    choices: Sequence[ChoiceCaller], known: Mapping[str, Any], kept_as: KeptAs
+) -> bool:
     """Whether `known` has Triton choices of torch, and none of those offered is one. Only their
     hashes depend on the mode; those of ours do not."""
     offered, cached = (
-        {name for name in names if kind_of(name) == "triton"}
+        {kept_as.identity(name) for name in names if kind_of(name) == "triton"}
         for names in ([choice.hash_key() for choice in choices], known)
     )
     return bool(offered) and bool(cached) and offered.isdisjoint(cached)

@@ -57,6 +57,7 @@ def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
         torch_key=torch_api.torch_key() if job.build else None,
         compilers=_compilers(device.arch) if job.compilers else {},
         bus=pci_address(torch.cuda.get_device_properties(place)) if gpu else None,
+        alike=() if job.alike_to is None else tuple(torch_api.devices_alike(job.alike_to)),
     )
 
 

@@ -36,6 +36,7 @@ from backend.processes.shared import Mark
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
 from backend.worker.bench import ChoiceBench
 from backend.worker.capture import question_of
+from backend.worker.device_hashes import as_asked, why_not_offered
 from backend.worker.problem import options_of, set_precision, set_threads, settings_of, specs_of
 from backend.worker.protocol import TellProgress
 from backend.worker.rebuilt import NotRebuildable
@@ -83,9 +84,9 @@ def _measured(
         reason = (
             f"{missing[0]} is none of the {counted(len(offered), 'choice')} that this torch offers"
         )
-        reason += f" ({there}){_why(question)}"
+        reason += f" ({there}); {_why(missing[0], question)}"
         return MeasureResult(False, reason, False, modes, missing=tuple(missing))
-    gone = dict.fromkeys(missing, f"this torch does not offer it{_why(question)}")
+    gone = {hash: f"this torch does not offer it; {_why(hash, question)}" for hash in missing}
     broken = {hash: job.broken[hash] for hash in hashes if hash in job.broken}
     failed = {**gone, **broken, **caught.failed}
     able = [hash for hash in hashes if hash not in failed]
@@ -104,14 +105,14 @@ def _measured(
     return MeasureResult(True, modes=modes, measurement=measurement, log=log)
 
 
-def _why(question: Question) -> str:
-    """What often is the reason where a choice is not offered."""
+def _why(hash: str, question: Question) -> str:
+    """Why a choice is not offered; where that is unknown, what often is the reason."""
     dynamic = "choices for dynamic sizes have hashes of their own"
     if question.device.type != "cpu":
-        return f"; {dynamic}"
+        return why_not_offered(hash, question.choices) or dynamic
     threads = torch.get_num_threads()
     counts = f"C++ choices depend on the number of threads, here {threads}: see OMP_NUM_THREADS"
-    return f"; {counts}; {dynamic}"
+    return f"{counts}; {dynamic}"
 
 
 def _rounds(
@@ -206,7 +207,7 @@ def _recorded(
     log = recording.session_without_tunings()
     outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
     measurement = measurement_of(job.key, rounds, names, log.session, outputs, caches, unchecked)
-    for event in (TuningMeasured(measurement), SessionEnded(time.time())):
+    for event in (TuningMeasured(as_asked(measurement)), SessionEnded(time.time())):
         log.write(event)
     log.close()
     if not log.error:

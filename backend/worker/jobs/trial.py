@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from backend.model.trial import Trial, TrialArm
 from backend.processes.shared import Mark
 from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import BadJob, TrialJob, TrialResult
+from backend.worker.device_hashes import as_asked, root_of
 from backend.worker.problem import set_threads
 from backend.worker.protocol import TellProgress
 from backend.worker.trial.arms import NotCompiled, compile_arm
@@ -61,21 +62,13 @@ def run(job: TrialJob, tell: TellProgress, mark: Mark) -> TrialResult:
     """Raises BadJob where there are no arms."""
     if not job.arms:
         raise BadJob("the job's `arms` are empty")
-    layout = _layout(job)
+    layout = Layout(root_of(job))
     try:
         program, digest = _program(layout, job.graph)
         with _as_the_program(program, job.threads):
             return _tried(job, layout, _kept_for(program, digest, job), tell, mark)
     except (NotTried, Refused, NotDrawable) as error:
         return TrialResult(ok=False, reason=str(error))
-
-
-def _layout(job: TrialJob) -> Layout:
-    if job.root:
-        return Layout(Path(job.root))
-    own = home.current()
-    outer = own.parents[2] if len(own.parents) > 2 else own
-    return Layout(outer if Layout(outer).graphs / "cache" == own else own)
 
 
 def _program(layout: Layout, graph: str) -> tuple[Program, str]:
@@ -89,10 +82,20 @@ def _program(layout: Layout, graph: str) -> tuple[Program, str]:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise NotTried(f"the text of graph {graph} cannot be read: {reason}") from error
     try:
-        program = program_of(data.decode())
+        program = program_of(_for_this_gpu(data.decode()))
     except (Refused, UnicodeDecodeError) as error:
         raise NotTried(f"{path.name} is no captured graph of ours: {error}") from error
     return program, hashlib.sha256(data).hexdigest()
+
+
+_GPU = re.compile(r"(\bdevice\(type='cuda', index=|'cuda:)(\d{1,3})(?=[)'])")
+
+
+def _for_this_gpu(text: str) -> str:
+    """The text of a graph that was captured on one GPU, for the one that this process uses."""
+    if len({found[2] for found in _GPU.finditer(text)}) != 1 or not torch.cuda.is_available():
+        return text
+    return _GPU.sub(rf"\g<1>{torch.cuda.current_device()}", text)
 
 
 @contextlib.contextmanager
@@ -221,7 +224,7 @@ def _tried(
         session=session.id,
         torch=str(torch.__version__),
     )
-    for event in (GraphTried(trial), SessionEnded(time.time())):
+    for event in (GraphTried(as_asked(trial)), SessionEnded(time.time())):
         log.write(event)
     log.close()
     if not log.error:

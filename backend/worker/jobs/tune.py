@@ -19,12 +19,13 @@ from dataclasses import replace
 import torch
 
 from backend.cache.autotune import read_cache
+from backend.cache.variants import ChoiceVariants
 from backend.counted import counted
 from backend.disk.layout import Layout, cache_dir
-from backend.errors import CacheUnreadable
+from backend.errors import CacheUnreadable, StoreError
 from backend.inductor.hooks import retuning, selector
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.retuning import Budget, Task
+from backend.inductor.hooks.retuning import Budget, KeptAs, Task
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
 from backend.model.choice import Choice, sort_choices
@@ -34,6 +35,7 @@ from backend.model.events import (
     ChoiceSelected,
     ChoiceTimed,
     Event,
+    TimesTakenOver,
     TuningStarted,
 )
 from backend.processes.shared import Mark
@@ -114,8 +116,9 @@ class _Tuning:
         self._tell = tell
         budget = Budget(job.budget)
         visits = Visits(mark, job)
-        self._task = Task(problem.is_met_by, budget, not job.any_mode, visits)
-        self._story = Story(tell, lambda: budget.left)
+        kept_as = KeptAs(ChoiceVariants(cache_dir()), job.kept_as, job.others)
+        self._task = Task(problem.is_met_by, budget, not job.any_mode, visits, kept_as)
+        self._story = Story(tell, lambda: budget.left, kept_as)
 
     def result(self) -> TuneResult:
         version = str(torch.__version__)
@@ -139,6 +142,7 @@ class _Tuning:
         except Exception as error:  # whatever the compiler raises is the job's answer
             trouble = torch_api.describe(error)
         finally:
+            self._story.taken_over(self._task.taken_over)
             self._story.end()
         self._check(trouble)
         return self._kept(time.monotonic() - begin, trouble)
@@ -187,7 +191,7 @@ class _Tuning:
             inputs=key.inputs,
             precision=key.precision,
             system_hash=path.name,
-            choices=tuple(each for each in self._story.choices if self._wants(each)),
+            choices=tuple(map(task.kept_as.choice, filter(self._wants, self._story.choices))),
             seconds=seconds,
             skipped=len(task.budget.skipped),
             pin=task.pin,
@@ -195,6 +199,7 @@ class _Tuning:
             log=self._story.log,
             times=task.written,
             system=file.system,
+            taken_over=task.kept_as.others if task.taken_over else (),
         )
 
     def _wants(self, choice: Choice) -> bool:
@@ -209,10 +214,18 @@ def _watch_failures() -> None:
 
 
 class Story(Recorder):
-    """Records one tuning. `left` gives the seconds of its budget that are left, if it has one."""
+    """Records one tuning. `left` gives the seconds of its budget that are left, if it has one.
+    The log has the hashes under which times are kept; `choices` those of this process's GPU."""
 
-    def __init__(self, tell: TellProgress, left: Callable[[], float | None]) -> None:
+    def __init__(
+        self,
+        tell: TellProgress,
+        left: Callable[[], float | None],
+        kept_as: KeptAs | None = None,
+    ) -> None:
         super().__init__()
+        self._kept_as = kept_as or KeptAs()
+        self._n = 0
         self.selected: ChoiceSelected | None = None
         self._tell_progress = tell
         self._left = left
@@ -237,16 +250,33 @@ class Story(Recorder):
         """End the session: a worker is killed, so it cannot wait for its exit."""
         self._end(os.getpid())
 
+    def taken_over(self, timings: Mapping[str, float]) -> None:
+        """Record that other GPUs take these times over."""
+        kept_as = self._kept_as
+        if timings:
+            device = kept_as.index if kept_as.index is not None else torch.cuda.current_device()
+            self.write(TimesTakenOver(self._n, time.time(), int(device), kept_as.others, timings))
+
     def write(self, event: Event) -> None:
-        super().write(event)
+        super().write(self._renamed(event))
         with self._telling:
             if self._take(event):
                 self._tell()
 
+    def _renamed(self, event: Event) -> Event:
+        """`event` with the hashes under which times are kept."""
+        if isinstance(event, TuningStarted):
+            with contextlib.suppress(StoreError):  # raised again when the times are kept
+                self._kept_as.write_modules([choice.hash or "" for choice in event.choices])
+            return replace(event, choices=tuple(map(self._kept_as.choice, event.choices)))
+        if isinstance(event, ChoiceCompiled | ChoiceTimed | ChoiceFailed | ChoiceSelected):
+            return replace(event, hash=self._kept_as.hash(event.hash))
+        return event
+
     def _take(self, event: Event) -> bool:
         """Whether `event` is worth a word."""
         if isinstance(event, TuningStarted):
-            self._op = event.op
+            self._op, self._n = event.op, event.n
             self._choices = {choice.hash or "": choice for choice in event.choices}
         elif isinstance(event, ChoiceCompiled):
             self._compiled += 1

@@ -15,8 +15,9 @@ that failed.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from backend.model.origin import is_own, kind_of
 from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
 from backend.wire.jobs import VerifyJob, VerifyResult
+from backend.worker.device_hashes import why_not_offered
 from backend.worker.problem import ours, rebuild_key, set_precision, set_threads, settings_of
 from backend.worker.protocol import TellProgress
 from backend.worker.rebuilt import NotRebuildable, Rebuilt
@@ -68,7 +70,8 @@ def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
     settings, modes = settings_of(job.mode), len(torch_api.MODES)
     set_threads(job.threads)
     try:
-        result = _Verification(job, settings, tell).result()
+        with _current(job.gpu):
+            result = _Verification(job, settings, tell).result()
         return replace(result, modes=modes, torch=str(torch.__version__))
     except NotInThisMode as error:
         return VerifyResult(False, str(error), error.conclusive, modes)
@@ -80,12 +83,26 @@ def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
         return VerifyResult(False, str(error), modes=modes)
 
 
+@contextlib.contextmanager
+def _current(gpu: int | None) -> Iterator[None]:
+    """Let that GPU be the one that torch uses. Raises NotVerified."""
+    if gpu is None:
+        yield
+        return
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if gpu >= count:
+        raise NotVerified(f"torch sees {counted(count, 'GPU')} here, and none with the index {gpu}")
+    with torch.cuda.device(gpu):
+        yield
+
+
 class _Alone(NamedTuple):
     key: TuningKey
     hash: str
     told: str
     mode: tuple[tuple[str, bool], ...]
     threads: int
+    gpu: int | None
 
 
 MOST_ALONE = 100
@@ -98,6 +115,7 @@ class _Verification:
         self._key = job.key
         self._pinned = job.hash
         self._told = job.options
+        self._gpu = job.gpu
         self._tell = tell
         self._mode = settings
         templates = is_own(job.hash)
@@ -149,11 +167,14 @@ class _Verification:
             )
         names = sight.offered[self._key]
         if self._pinned not in names:
+            why = why_not_offered(self._pinned, names) or (
+                "C++ choices of dynamic shapes, or for another number of threads, have hashes of "
+                "their own"
+            )
             raise NotInThisMode(
                 f"{self._pinned} is none of the {counted(len(names), 'choice')} that this torch "
                 f"offers ({', '.join(sorted(names.values()))}) for these sizes, fixed, and "
-                f"{counted(torch.get_num_threads(), 'thread')}: C++ choices of dynamic shapes, or "
-                "for another number of threads, have hashes of their own",
+                f"{counted(torch.get_num_threads(), 'thread')}: {why}",
                 (self._pinned, *names),
             )
         return names
@@ -174,7 +195,7 @@ class _Verification:
     def _alone(self, program: Rebuilt, hash: str) -> Compiled:
         """Compiled with that choice as the only one, in this process: what no file can change."""
         mode = tuple(sorted(self._mode.items()))
-        asked = _Alone(self._key, hash, self._told, mode, torch.get_num_threads())
+        asked = _Alone(self._key, hash, self._told, mode, torch.get_num_threads(), self._gpu)
         compiled = _alone.get(asked)
         if compiled is None:
             compiled = self._compile(program, only=hash)

@@ -10,6 +10,7 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_graph
 from backend.inductor.torch.settings import usable_settings
 from backend.model.graph import Arm, hashes_of
+from backend.worker.device_hashes import why_not_offered
 from backend.worker.trial.inputs import TensorInput
 from backend.worker.trial.program import Program
 from backend.worker.trial.selector import SwapSelector
@@ -46,9 +47,9 @@ def compile_arm(
             raise NotCompiled(f"the graph does not ask for {swap.op} {swap.inputs}")
         if swap.hash not in offered:
             names = ", ".join(sorted(offered.values()))
-            raise NotCompiled(
-                f"{swap.hash} is none of its {counted(len(offered), 'choice')} here ({names})"
-            )
+            line = f"{swap.hash} is none of its {counted(len(offered), 'choice')} here ({names})"
+            why = why_not_offered(swap.hash, offered)
+            raise NotCompiled(f"{line}; {why}" if why else line)
     return compiled
 
 

@@ -75,6 +75,8 @@ _Choice = tuple[
     tuple[float, float] | None,
     str | None,
     str | None,
+    str | None,
+    bool,
 ]
 """The fields of a `Choice`, in their order."""
 
@@ -111,6 +113,7 @@ class ToldTuning:
     kernel: str = ""
     code: str = ""
     entry: TableEntry | None = None
+    device_index: int | None = None
 
 
 Told = Record | Hello | Settled | Beat

@@ -11,6 +11,7 @@ from backend.model.choice import Choice
 from backend.model.inductor_kernel import PRECISION
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.devices import device_index_in
 from rocm_tui.ingest.formats.reader import Format, NotReadable
 from rocm_tui.ingest.records import Record, Seen, uid_of
 
@@ -47,6 +48,7 @@ def tuning_of(
         sources=(source,),
         kernel=kernel.name,
         code=str(code.path),
+        device_index=device_index_in(code.text),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,14 @@ from backend.model.problem import InputsKey, TuningKey, parse_inputs_key
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.reader import DOCUMENTS, Format, NotReadable, timed_choice
+from rocm_tui.ingest.devices import DeviceEntry, hashes_below
+from rocm_tui.ingest.formats.reader import (
+    DOCUMENTS,
+    Format,
+    NotReadable,
+    clean_hash,
+    timed_choice,
+)
 from rocm_tui.ingest.records import Record, Seen
 
 
@@ -27,18 +34,28 @@ def parse(data: bytes, source: str) -> list[Record]:
     except CacheUnreadable as error:
         raise NotReadable(clean(str(error))) from error
     records: list[Record] = []
+    hashes = hashes_below(Path(source).parent.parent)
     for key, timings in file.entries.items():
-        texts = (key.op, key.inputs, key.precision, *timings)
-        if all(map(_is_clean, texts)):
-            records.append(Seen(_uid(source, key), _tuning(key, timings, source)))
-        else:
+        names = (key.op, key.inputs, key.precision)
+        if not (_are_clean(names) and _are_hashes(timings)):
             records.append(Fault(source, f"a key of {clean(key.op)[:60]} has control characters"))
+            continue
+        entries = [DeviceEntry(None, timings)] if hashes is None else hashes.entries(timings)
+        for nth, entry in enumerate(entries):
+            tuning = _tuning(key, entry, source)
+            # The first keeps the place that the entry had before another device tuned it.
+            place = f":{entry.index}" if nth else ""
+            records.append(Seen(f"{_uid(source, key)}{place}", tuning))
     records.extend(Fault(source, clean(problem.what)) for problem in file.problems)
     return records
 
 
-def _is_clean(text: str) -> bool:
-    return clean(text) == text
+def _are_clean(names: Iterable[str]) -> bool:
+    return all(name.isprintable() or clean(name) == name for name in names)
+
+
+def _are_hashes(names: Collection[str]) -> bool:
+    return all(map(str.isprintable, names)) or all(clean_hash(name) == name for name in names)
 
 
 def _uid(source: str, key: TuningKey) -> str:
@@ -47,12 +64,12 @@ def _uid(source: str, key: TuningKey) -> str:
     return f"{source}#{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
-def _tuning(key: TuningKey, timings: Mapping[str, float], source: str) -> Tuning:
+def _tuning(key: TuningKey, entry: DeviceEntry, source: str) -> Tuning:
     try:
         inputs = parse_inputs_key(key.inputs)
     except InputsKeyInvalid:
         inputs = InputsKey(())
-    choices = _apart([timed_choice(ms, hash=name) for name, ms in timings.items()])
+    choices = _apart(_choices(entry))
     return Tuning(
         op=key.op,
         shapes=tuple(spec.sizes for spec in inputs.specs),
@@ -64,7 +81,23 @@ def _tuning(key: TuningKey, timings: Mapping[str, float], source: str) -> Tuning
         choices=choices,
         num_choices=sum(choice.offered for choice in choices),
         sources=(source,),
+        device_index=entry.index,
     )
+
+
+def _choices(entry: DeviceEntry) -> list[Choice]:
+    choices = [timed_choice(ms, hash=name) for name, ms in entry.timings.items()]
+    if entry.index is None:
+        return choices
+    return [
+        replace(
+            choice,
+            identity=entry.identities.get(choice.hash or ""),
+            shared=choice.hash in entry.shared,
+            offered=choice.hash not in entry.unplaced,
+        )
+        for choice in choices
+    ]
 
 
 def _apart(choices: list[Choice]) -> tuple[Choice, ...]:

@@ -46,7 +46,7 @@ from rocm_tui.ingest.formats.tuning_events import (
     by_hash,
     clean_choice,
     finite,
-    kept,
+    kept_hash,
 )
 from rocm_tui.ingest.formats.whole_tunings import Whole, tunings
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
@@ -151,7 +151,7 @@ class EventLog:
             fold.take(event)
             self._changed[event.n] = None
         elif isinstance(event, TuningStarted):
-            choices = {kept(c.hash or c.label): clean_choice(c) for c in event.choices}
+            choices = {kept_hash(c.hash or c.label): clean_choice(c) for c in event.choices}
             self._start(event, choices, len(event.choices))
         elif isinstance(event, SessionStarted):
             self._session = replace(

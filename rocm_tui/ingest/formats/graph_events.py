@@ -13,6 +13,7 @@ from backend.model.graph import Graph, GraphTimes
 from backend.model.session import LATEST, Session
 from backend.model.trial import Trial, TrialArm
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.records import GraphSeen, Record, TrialSeen
 
 GRAPH_ID = re.compile(r"[0-9a-f]{7}")
@@ -111,11 +112,17 @@ def _amount(number: float | None) -> bool:
 
 
 def cleaned(value: Any) -> Any:
-    """The same with every text in it clean."""
+    """The same with every text in it clean; the hash of a choice is in a field of that name."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, tuple):
         return tuple(map(cleaned, value))
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: cleaned(getattr(value, f.name)) for f in fields(value)})
+        return replace(
+            value, **{f.name: _cleaned(f.name, getattr(value, f.name)) for f in fields(value)}
+        )
     return value
+
+
+def _cleaned(name: str, value: Any) -> Any:
+    return clean_hash(value) if name == "hash" and isinstance(value, str) else cleaned(value)

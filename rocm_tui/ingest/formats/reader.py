@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from backend.model.choice import Choice
+from backend.model.choice import Choice, is_subgraph
 from backend.model.session import Fault
+from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import Record
 
 LOGS = frozenset({".log", ".txt", ".err", ".out", ".stderr", ".stdout"})
@@ -159,6 +160,12 @@ def json_object(text: Any) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def clean_hash(text: str) -> str:
+    """The hash of a choice without control characters. That of a subgraph keeps its line breaks:
+    they are a part of the name under which Inductor caches its time."""
+    return text if text.isprintable() or is_subgraph(text) else clean(text)
 
 
 def timed_choice(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from sys import intern
@@ -29,6 +29,8 @@ from backend.model.session import LATEST, Session
 from backend.model.tuning import Seconds, State, Tuning
 from backend.wire.events import Offer, Start
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.devices import hashes_of_log
+from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.formats.session_events import Progress
 
 OfTuning = (
@@ -94,6 +96,7 @@ class TuningFold:
             call=call,
             kernel=kept(event.kernel),
             code=kept(event.source),
+            device_index=_device(sources, choices),
         )
         return cls(op, when, told, choices)
 
@@ -108,10 +111,10 @@ class TuningFold:
 
     def take(self, event: OfTuning) -> None:
         if isinstance(event, ChoiceTimed):
-            self.time(kept(event.hash), event.ms)
+            self.time(kept_hash(event.hash), event.ms)
         elif isinstance(event, ChoiceFailed):
             self.timed += event.phase == "benchmark"
-            self.outcomes[kept(event.hash)] = event
+            self.outcomes[kept_hash(event.hash)] = event
         elif isinstance(event, ChoiceCompiled):
             self.compiled += 1
         elif isinstance(event, ChoiceAdded):
@@ -129,7 +132,7 @@ class TuningFold:
                 self.selected = event
 
     def add(self, event: ChoiceAdded) -> None:
-        made = kept(event.origin), clean(event.moved)
+        made = kept_hash(event.origin), clean(event.moved)
         choice = replace(clean_choice(event.choice), origin=made[0], moved=made[1])
         self.choices = {**self.choices, choice.hash or choice.label: choice}
         self.told = partial(self.told, num_choices=len(self.choices))
@@ -167,7 +170,7 @@ class TuningFold:
         told: dict[str, Any] = {}
         if end := self.selected:
             seconds = Seconds(finite(end.benchmark_seconds), finite(end.precompile_seconds))
-            told = {"selected": kept(end.hash), "selected_by": end.by, "seconds": seconds}
+            told = {"selected": kept_hash(end.hash), "selected_by": end.by, "seconds": seconds}
         return self.told(
             choices=sort_choices(choices),
             state=self.state,
@@ -187,6 +190,11 @@ def given(op: str, text: str) -> tuple[Options, str]:
 def by_hash(start: Start) -> dict[str, Offer]:
     """What is offered."""
     return {offer[1]: offer for offer in start.offers}
+
+
+def _device(sources: Sequence[str], choices: Iterable[str]) -> int | None:
+    hashes = hashes_of_log(sources[0]) if sources else None
+    return None if hashes is None else hashes.device(choices)
 
 
 def _after(known: Known, outcome: float | ChoiceFailed | None = None) -> Choice:
@@ -210,6 +218,11 @@ def kept(text: str) -> str:
     return intern(clean(text))
 
 
+def kept_hash(text: str) -> str:
+    """The same of the hash of a choice."""
+    return intern(clean_hash(text))
+
+
 def finite(seconds: float | None) -> float | None:
     """What is not finite, or a date that no calendar has, is not known."""
     return seconds if seconds is not None and 0 <= seconds <= LATEST else None
@@ -218,6 +231,6 @@ def finite(seconds: float | None) -> float | None:
 def clean_choice(choice: Choice) -> Choice:
     """Written out: a log has very many of them."""
     name = None if choice.name is None else kept(choice.name)
-    hash_ = None if choice.hash is None else kept(choice.hash)
+    hash_ = None if choice.hash is None else kept_hash(choice.hash)
     reason = None if choice.reason is None else clean(choice.reason)
     return Choice(name, hash_, choice.ms, clean(choice.description), choice.failed, reason)

@@ -16,6 +16,7 @@ from backend.model.events import ChoiceSelected
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.wire.events import WholeTuning
+from rocm_tui.ingest.devices import hashes_of_log
 from rocm_tui.ingest.formats.tuning_events import TuningFold, by_hash, finite, given
 from rocm_tui.ingest.packed import (
     CHOICES,
@@ -30,6 +31,8 @@ from rocm_tui.ingest.packed import (
 
 _Row = tuple[str | None, str, float, str]
 """Name, hash, milliseconds and description of a choice; without a time it comes last."""
+_HASH = itemgetter(1)
+"""Of an offer."""
 _MS = itemgetter(2)
 _NOTHING = given("", "")
 
@@ -106,8 +109,23 @@ def tunings(wholes: Sequence[Whole]) -> list[Tuning]:
         "sources": [whole.sources for whole in wholes],
         "kernel": [start.kernel for start in starts],
         "code": [start.source for start in starts],
+        "device_index": _devices(wholes),
     }
     return TUNINGS.things(len(wholes), values(TUNINGS.filled(_apart(columns))), PackedTuning)
+
+
+def _devices(wholes: Sequence[Whole]) -> list[int | None]:
+    """The device of each tuning, as the kernels in the cache dir of its log show."""
+    logs = {whole.sources[0] for whole in wholes if whole.sources}
+    known = {log: hashes for log in logs if (hashes := hashes_of_log(log)) is not None}
+    if not known:
+        return [None] * len(wholes)
+    return [
+        hashes.device(map(_HASH, whole.told.start.offers))
+        if whole.sources and (hashes := known.get(whole.sources[0]))
+        else None
+        for whole in wholes
+    ]
 
 
 def _rows(told: WholeTuning) -> list[_Row]:

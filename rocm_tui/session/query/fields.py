@@ -21,6 +21,7 @@ from backend.model.origin import device_kind, own_template, provider
 from backend.model.session import Session
 from rocm_tui.harmless import plain
 from rocm_tui.session import in_use, stats
+from rocm_tui.session.by_device import device_name, each_device
 from rocm_tui.session.facets import tuner_of
 from rocm_tui.session.model import Row
 from rocm_tui.session.named import called
@@ -109,7 +110,8 @@ def _device(row: Row, known: Known) -> Words:
     arch = (machine.arch or (entry.device if entry else "")).partition(":")[0]
     kind = device_kind(row.tuning)
     name = machine.name if machine.name != "cpu" else ""
-    return _words(arch, device, device.partition(":")[0], kind, name, *name.split())
+    indices = map(device_name, each_device((row,)))
+    return _words(arch, *indices, device, device.partition(":")[0], kind, name, *name.split())
 
 
 def _session(row: Row, known: Known) -> Words:
@@ -133,15 +135,16 @@ def _torch(row: Row, known: Known) -> Words:
 
 def _source(row: Row, known: Known) -> Words:
     """The names of its files, then their folders and whole paths."""
-    paths = [source.split("/") for source in row.tuning.sources]
+    sources = [source for one in each_device((row,)) for source in one.tuning.sources]
+    paths = [source.split("/") for source in sources]
     names = [path[-1] for path in paths]
     folders = [part for path in paths for part in reversed(path[:-1])]
-    return _words(*names, *folders, *row.tuning.sources)
+    return _words(*names, *folders, *sources)
 
 
 def _winner(row: Row, known: Known) -> Words:
-    own = in_use.in_use(row) or stats.chosen(row.tuning)
-    return _words(own.label, own.hash, own.name, own.description) if own else ()
+    used = [in_use.in_use(one) or stats.chosen(one.tuning) for one in each_device((row,))]
+    return _words(*(t for c in used if c for t in (c.label, c.hash, c.name, c.description)))
 
 
 def _by(row: Row, known: Known) -> Words:

@@ -370,7 +370,7 @@ class CompareScreen(BaseScreen):
     def action_copy(self) -> None:
         choice = self.view.chosen
         if choice is not None:
-            self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")
+            self.program.copy(choice.typed, f"the choice {choice.label}")
 
 
 # In threads, where the templates and jinja2 are loaded, which takes long.

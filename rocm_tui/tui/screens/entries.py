@@ -88,7 +88,6 @@ class EntriesScreen(BaseScreen):
         yield EntryDetail(id="entry")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._describe()
         self.action_reload()
         self._follow()

@@ -62,7 +62,6 @@ class OutputScreen(BaseScreen):
         yield OneLine(id="kept")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._count_programs()
         shown = self.program.programs.shown
         if shown is not None:
@@ -75,7 +74,6 @@ class OutputScreen(BaseScreen):
         return self.query_one(OutputView)
 
     def on_resize(self, event: Resize) -> None:
-        super().on_resize(event)
         if self.program.programs.shown is not None:
             self.program.programs.shown.resize(event.size.width - 3, event.size.height - 3)
 

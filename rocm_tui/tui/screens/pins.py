@@ -15,7 +15,7 @@ from backend.errors import StoreError
 from backend.pins.state import PinStatus
 from rocm_tui.actions.pin import pin_history
 from rocm_tui.harmless import plain
-from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, proof_text
+from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, proof_text, state_text
 from rocm_tui.render.table import Line, cells
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
@@ -91,7 +91,7 @@ class PinsScreen(BaseScreen):
         if status is not None:
             text = status.detail or "every later torch.compile takes this choice"
             proof = proof_text(status) or "not verified yet (v)"
-            line = ((f" {status.state}: {plain(text)} · {proof}", "head"),)
+            line = ((f" {state_text(status)}: {plain(text)} · {proof}", "head"),)
         self.query_one("#about", OneLine).put(line)
 
     @on(LineView.CursorMoved, "#pins")

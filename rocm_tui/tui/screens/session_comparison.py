@@ -77,7 +77,6 @@ class SessionComparisonScreen(BaseScreen):
         yield PairsTable()
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.show_title("Compare", [f"A {plain(self._a[0])} · B {plain(self._b[0])}"])
         model = self.program.feed.model
         known = [(self._a, "A"), (self._b, "B")]

@@ -61,7 +61,6 @@ class SessionsScreen(BaseScreen):
         yield OneLine(id="about")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.update()
 
     @property

@@ -220,8 +220,7 @@ class SourceScreen(BaseScreen):
         if stage is not None and stage.path is not None:
             self.program.copy(str(stage.path), "the path")
         else:
-            name = self._choice.hash or self._choice.label
-            self.program.copy(name, f"the choice {self._choice.label}")
+            self.program.copy(self._choice.typed, f"the choice {self._choice.label}")
 
 
 # In threads, where the templates and jinja2 are loaded, which takes long.

@@ -194,7 +194,6 @@ class TrialsScreen(BaseScreen):
         yield Grid(TRIALS, "", id="trials")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._rows: list[GraphRow] = []
         self._searches: dict[str, Search | str] = {}
         self.update()

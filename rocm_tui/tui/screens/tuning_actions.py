@@ -106,6 +106,6 @@ class TuningActions(BaseScreen):
             return
         choice = self.panes.chosen
         if self.panes.inside and choice is not None:
-            self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")
+            self.program.copy(choice.typed, f"the choice {choice.label}")
         else:
             self.program.copy(row.id, "the tuning's id, for show, pin and verify")

@@ -124,7 +124,7 @@ class WatchScreen(TuningActions):
 
     def update(self) -> None:
         """Show what the model holds now."""
-        rows = self.program.feed.model.rows()
+        rows = self.program.feed.model.listed()
         self._counts = of_rows(rows, self._tally)
         if self.panes is not None:
             self.panes.show(rows)
@@ -135,7 +135,7 @@ class WatchScreen(TuningActions):
         self.describe()  # the title is painted with the rows
 
     def _open_panes(self) -> None:
-        self.panes = self._make_panes(self.program.feed.model.rows())
+        self.panes = self._make_panes(self.program.feed.model.listed())
         if self._seconds is not None:
             self._seconds.stop()
         self.call_later(self._replace_welcome, self.panes)

@@ -118,6 +118,7 @@ class Detail(LineView):
         takes = detail_lines.takes(self.current, known) if known else None
         lines = [
             (0, detail_lines.row_verdict(row)),
+            *((0.5, line) for line in detail_lines.device_lines(row)),
             (1, detail_lines.suspect(row)),
             (1, detail_lines.measured(row.tuning)),
             (3, detail_lines.cost(row.tuning)),
@@ -161,5 +162,7 @@ class Detail(LineView):
 
 def _same(before: Row, after: Row) -> bool:
     """Whether two rows are the same tuning; the key changes while a source is written anew."""
+    if before.tuning.device_index != after.tuning.device_index:
+        return False
     ids = {*before.ids} & {*after.ids}
     return before.key == after.key or (bool(ids) and before.occurrence == after.occurrence)

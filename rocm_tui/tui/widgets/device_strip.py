@@ -70,7 +70,6 @@ class DeviceStrip(LineView, can_focus=False):
 
     def on_resize(self) -> None:
         self._fit()
-        super().on_resize()
 
     def count(self) -> int:
         return 0

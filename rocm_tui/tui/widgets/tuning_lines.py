@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # types only: jobs are asked for later
 _Answer = TypeVar("_Answer")
 _SAMPLE = 200
 """Rows that decide how wide the columns are."""
-_MEASURED = ("shape", "dtype", "winner", "pin", "tuner", "device", "layout", "rank")
+_MEASURED = ("shape", "dtype", "winner", "pin", "tuner", "device", "devices", "layout", "rank")
 _BEATEN = 9
 """Cells of a lead that names the choice which is faster."""
 _KEPT = 500

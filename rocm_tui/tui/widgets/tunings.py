@@ -160,13 +160,18 @@ class TuningsTable(LineView):
         self.sync()
 
     def turn(self) -> bool:
-        """Close or open the group under the cursor, or unfold; False if it stands on a row."""
+        """Close or open the group or the devices under the cursor, or unfold; False on a row that
+        has nothing to open."""
         entry = self.entry
+        if isinstance(entry, Row):
+            if entry.devices:
+                self.group_as(self.arrangement.with_devices(entry.key))
+            return bool(entry.devices)
         if isinstance(entry, Heading):
             self.group_as(self.arrangement.turned(entry.group))
         elif isinstance(entry, Folded):
             self.group_as(replace(self.arrangement, fold=False))
-        return not isinstance(entry, Row) and entry is not None
+        return entry is not None
 
     def action_choose(self) -> None:
         if not self.turn():
@@ -254,6 +259,9 @@ class TuningsTable(LineView):
         """Put the cursor on this row; False if the filter hides it."""
         if self._place(row) is None and any(shown.key == row.key for shown in self.rows):
             self.group_as(replace(self.arrangement, closed=frozenset(), fold=False))
+        problem = next((r for r in self.rows if any(d.key == row.key for d in r.devices)), None)
+        if problem is not None and problem.key not in self.arrangement.opened:
+            self.group_as(self.arrangement.with_devices(problem.key))
         place = self._place(row)
         if place is not None:
             self.move_cursor(place)

@@ -216,8 +216,8 @@ class OpenTables:
     def touch(self, block: Block, end: int) -> None:
         """The line that ends at `end` belonged to it; later lines end later."""
         block.touched = end
-        if self._by_age.pop(block.n, None) is not None:
-            self._by_age[block.n] = block
+        del self._by_age[block.n]
+        self._by_age[block.n] = block  # the youngest is last
 
     def remove(self, block: Block) -> None:
         """Take it out, if it is there."""

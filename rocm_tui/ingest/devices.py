@@ -1,0 +1,146 @@
+"""The choices of one autotune cache entry, by the device of the box that they were generated for.
+
+The entry has no device in its key, so the choices of all devices of a box are in one object. What
+reading a module said of a hash is remembered: a cache file is read again after every tuning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from backend.cache.code import digest_in
+from backend.cache.variants import device_folders, read_module
+from backend.disk.layout import Layout
+from backend.model.origin import is_own, kind_of
+
+_HEAD = 64 << 10
+"""Characters of generated code that name its device."""
+_INDEX = re.compile(r"\bDeviceProperties\(type='\w{1,20}', index=(\d{1,4}), ")
+
+
+class DeviceHash(NamedTuple):
+    """The index of a hash's device, None for any, and the hash of the same kernel on device 0."""
+
+    device: int | None
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEntry:
+    """An autotune cache entry as the device `index` sees it; None where it is unknown.
+
+    `identities` are the hashes of its kernels on device 0. `shared` are the choices whose time may
+    be another device's. Of those that are `unplaced` the device is unknown: this one or another.
+    """
+
+    index: int | None
+    timings: Mapping[str, float]
+    identities: Mapping[str, str] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
+    unplaced: frozenset[str] = frozenset()
+
+
+class DeviceHashes:
+    """What is known of the choice hashes below the cache dir `root`, that these `devices` use."""
+
+    def __init__(self, root: Path, devices: Iterable[int]) -> None:
+        self._root = root
+        self._devices = frozenset(devices)
+        self._known: dict[str, DeviceHash] = {}
+
+    def entries(self, timings: Mapping[str, float]) -> list[DeviceEntry]:
+        """`timings` as each device sees them: its own choices, and those that have the same hash
+        on all devices. One entry where the device of no choice is known."""
+        own: dict[int, dict[str, float]] = {}
+        identities: dict[str, str] = {}
+        shared: dict[str, float] = {}
+        unplaced: dict[str, float] = {}
+        for name, ms in timings.items():
+            if not may_differ(name):
+                shared[name] = ms
+                continue
+            known = self.find(name)
+            if known is None:
+                unplaced[name] = ms
+                continue
+            identities[name] = known.identity
+            if known.device is None:  # compiled for any device
+                shared[name] = ms
+            else:
+                own.setdefault(known.device, {})[name] = ms
+        if not own:
+            return [DeviceEntry(None, timings)]
+        others = frozenset(shared if len(own) > 1 else ())
+        return [
+            DeviceEntry(
+                index,
+                {**own[index], **shared, **unplaced},
+                identities,
+                others,
+                frozenset(unplaced),
+            )
+            for index in sorted(own)
+        ]
+
+    def find(self, name: str) -> DeviceHash | None:
+        """What is known of one hash. One without a module may get it later."""
+        if name not in self._known:
+            self._read(name)
+        return self._known.get(name)
+
+    def device(self, choices: Iterable[str | None]) -> int | None:
+        """The device that choices which were put up together are of."""
+        for name in choices:
+            if name is not None and may_differ(name):
+                known = self.find(name)
+                return None if known is None else known.device
+        return None
+
+    def _read(self, name: str) -> None:
+        """Read the module of a choice, which gives the hashes of the other devices as well."""
+        digest = digest_in(name)
+        module = read_module(self._root, digest) if digest else None
+        if module is None or digest is None:
+            return
+        if module.index is None:
+            self._known[name] = DeviceHash(None, name)
+            return
+        identity = name.replace(digest, module.key(0))
+        for index in {0, module.index, *self._devices}:
+            self._known[name.replace(digest, module.key(index))] = DeviceHash(index, identity)
+
+
+def device_index_in(code: str) -> int | None:
+    """The index of the device that Inductor generated `code` for; None for a CPU."""
+    found = _INDEX.search(code, 0, _HEAD)
+    return int(found[1]) if found else None
+
+
+def may_differ(choice: str) -> bool:
+    """Whether a choice with this hash or name can have another hash on another device."""
+    return kind_of(choice) == "triton" and not is_own(choice)
+
+
+def hashes_below(root: Path) -> DeviceHashes | None:
+    """What this process knows of the hashes below the cache dir `root`; None where no more than one
+    device compiled anything there, so that nothing has to be told apart."""
+    devices = device_folders(root)
+    return None if len(devices) < 2 else _hashes_of(root, tuple(devices))
+
+
+def hashes_of_log(source: str) -> DeviceHashes | None:
+    """The same of the cache dir that an event log lies in; None for one that lies elsewhere. What a
+    log itself says of its cache dir is not looked at: it may be anybody's."""
+    sessions = Path(source).parent
+    root = sessions.parent.parent
+    return hashes_below(root) if Layout(root).sessions == sessions else None
+
+
+@lru_cache(maxsize=8)
+def _hashes_of(root: Path, devices: tuple[int, ...]) -> DeviceHashes:
+    return DeviceHashes(root, devices)
