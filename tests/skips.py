@@ -45,6 +45,8 @@ CEILINGS: Sequence[Ceiling] = (
     Ceiling("(mounting|namespaces) (is|are) not permitted", 7, "containers may forbid both"),
     Ceiling("needs root|needs another user|only root", 14, "two users take root"),
     Ceiling(r"\d+ elements are more than can be mapped", 6, "containers may limit addresses"),
+    Ceiling("Inductor gives oneDNN no bfloat16 layer", 14, "a CPU without AVX-512 has none"),
+    Ceiling("Inductor has a C\\+\\+ kernel for int4 weights on CPUs", 4, "as above"),
     Ceiling("takes Python 3.11", 8, "Python 3.10 has no `Connection.serialize`"),
     Ceiling("this Python compiles each class at once", 3, "newer than Python 3.12"),
 )

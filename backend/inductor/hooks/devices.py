@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from backend.cache.journal import Tuned
 from backend.cache.taken_over import for_devices, write_modules
@@ -27,6 +29,23 @@ def identities(choices: Iterable[ChoiceCaller], root: Path) -> dict[str, str]:
     return {name: variants.identity(name) for name in hashes}
 
 
+class TakenOver(NamedTuple):
+    """Times that the GPU `device` measured, by the hashes of the same choices on `devices`."""
+
+    device: int
+    devices: tuple[int, ...]
+    timings: Mapping[str, float]
+
+
+_here = threading.local()
+
+
+def taken_over() -> list[TakenOver]:
+    """What this thread wrote for other devices since the last call."""
+    taken: list[TakenOver] = _here.__dict__.pop("taken", [])
+    return taken
+
+
 def for_all_devices(tuned: Sequence[Tuned], known: Mapping[str, object], root: Path) -> list[Tuned]:
     """`tuned` with the times of each problem under the hashes of the other devices of its kind too.
     `known` is the content of the cache so far. Raises StoreErrors."""
@@ -37,11 +56,11 @@ def for_all_devices(tuned: Sequence[Tuned], known: Mapping[str, object], root: P
 def _of_all(tuned: Tuned, known: Mapping[str, object], variants: ChoiceVariants) -> Tuned:
     index = next((i for i in map(variants.device, tuned.timings) if i is not None), None)
     others = [] if index is None else torch_api.devices_alike(index)
-    if not others:
+    if index is None or not others:
         return tuned
-    before = _timings(known, tuned)
-    taken = for_devices(tuned.timings, variants, others, before)
+    taken = for_devices(tuned.timings, variants, others, _timings(known, tuned))
     write_modules(variants, tuned.timings, others)
+    _here.__dict__.setdefault("taken", []).append(TakenOver(index, tuple(others), taken))
     return replace(tuned, timings={**tuned.timings, **taken})
 
 

@@ -300,6 +300,8 @@ class Selector(TunedLookup, torch_api.LazySelector):
         timings = stock(choices, op, inputs, measured, **kwargs)
         with quietly(UNRECORDED):
             tuning.looked_up(timings)
+            for taken in devices.taken_over():
+                tuning.taken_over(*taken)
         return self._settled(tuning, timings)
 
     @staticmethod

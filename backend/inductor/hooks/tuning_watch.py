@@ -11,7 +11,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from backend.inductor.guard import quietly
@@ -30,6 +30,7 @@ from backend.model.events import (
     Phase,
     RankAwaited,
     RanksAsked,
+    TimesTakenOver,
     TuningFailed,
     TuningStarted,
 )
@@ -216,6 +217,12 @@ class TuningWatch:
     def asked(self, answer: RanksAsked) -> None:
         """What there was between this rank and the others of its job."""
         self._write(answer)
+
+    def taken_over(
+        self, device: int, devices: tuple[int, ...], timings: Mapping[str, float]
+    ) -> None:
+        """The times that the GPU `device` measured were also written for other `devices`."""
+        self._write(TimesTakenOver(self.n, time.time(), device, devices, timings))
 
     # The end
 
