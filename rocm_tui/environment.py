@@ -135,6 +135,12 @@ def device_env(env: Mapping[str, str], device: str | None) -> dict[str, str]:
     return {**env, **dict.fromkeys(VISIBLE, chosen)}
 
 
+def device_to_measure(given: str | None, tuned_on: int | None) -> str | None:
+    """The GPU on which a tuning is measured: the one that was `given`, else the one that it was
+    `tuned_on`; None is the first."""
+    return given if given is not None or not tuned_on else str(tuned_on)
+
+
 def without_gpus(env: Mapping[str, str]) -> dict[str, str]:
     """`env` for a worker that shall touch no GPU."""
     return {**env, **dict.fromkeys(VISIBLE, "-1")}

@@ -17,6 +17,7 @@ from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.filtered import add_filter
 from rocm_tui.cli.suspects import measure_suspects
 from rocm_tui.cli.work import Work, with_log
+from rocm_tui.environment import device_to_measure
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.render.jobs import problem_title
@@ -136,7 +137,8 @@ def _measure(
 ) -> list[Measurement]:
     """All measurements; of several, each is told as it comes."""
     measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
-    work = Work(layout, args.python, args.device, warm=args.repeat == 1)
+    device = device_to_measure(args.device, row.tuning.device_index)
+    work = Work(layout, args.python, device, warm=args.repeat == 1)
     measuring = Measuring(
         work, row.tuning, choices, budget=args.budget, caches=args.caches, rounds=args.rounds
     )

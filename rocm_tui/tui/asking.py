@@ -27,7 +27,7 @@ from rocm_tui.actions.missed import Missed
 from rocm_tui.actions.proof import as_tuned
 from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.verify import NotVerified, keep_result, verify
-from rocm_tui.environment import device_env, lane
+from rocm_tui.environment import device_env, device_to_measure, lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.fleet.record import ask_to_cancel
 from rocm_tui.harmless import plain
@@ -298,6 +298,8 @@ def measure_order(
 ) -> Order:
     """The work of a measurement, for the queue; of a pinned tuning it tells what is in use."""
 
+    device = device_to_measure(None, tuning.device_index)
+
     def work(run: RunJob) -> str:
         measurement = measure(run, tuning, choices)
         result = standing(tuning, measurement)
@@ -307,8 +309,9 @@ def measure_order(
     return Order(
         kind="measure",
         title=problem_title(tuning),
-        lane=lane(None, tuning.device),
+        lane=lane(device, tuning.device),
         work=work,
+        env=device_env(os.environ, device),
         key=tuning.key,
         tuning=id,
     )

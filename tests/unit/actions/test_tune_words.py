@@ -18,7 +18,7 @@ from backend.wire.jobs import Progress, TuneJob
 from backend.wire.words import answer_of
 from rocm_tui.actions.tune import backend_list, typed_problem
 from rocm_tui.cli.entry import main
-from rocm_tui.environment import device_env, lane
+from rocm_tui.environment import device_env, device_to_measure, lane
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.jobs.tune import NotTunable, NotTuned, TuneOptions, problem_of, tune, words_of
@@ -203,3 +203,10 @@ def test_a_killed_writer_gets_an_end(tmp_path: Path) -> None:
     assert end_log(layout, writer.path) is False, "it has one"
     assert end_log(layout, tmp_path / "other.jsonl") is False
     assert end_log(layout, layout.sessions / "none.jsonl") is False
+
+
+def test_a_tuning_is_measured_on_its_own_gpu() -> None:
+    assert device_to_measure(None, 3) == "3"
+    assert device_to_measure("1", 3) == "1"
+    assert device_to_measure("cpu", 3) == "cpu"
+    assert device_to_measure(None, 0) is device_to_measure(None, None) is None
