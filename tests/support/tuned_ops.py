@@ -73,6 +73,18 @@ def _programs() -> dict[str, Any]:
     def bmm() -> None:
         compiled(lambda a, b: torch.relu(torch.bmm(a, b)))(r(4, 32, 64), r(4, 64, 96))
 
+    def frozen_bmm() -> None:
+        class Model(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.weight = torch.nn.Parameter(r(4, 64, 96))
+
+            def forward(self, x: Any) -> Any:
+                return torch.relu(torch.bmm(x, self.weight))
+
+        with torch.no_grad(), config.patch(freezing=True):
+            compiled(Model().eval())(r(4, 32, 64))
+
     def bmm_any_batch() -> None:
         a, b = r(4, 32, 64), r(4, 64, 96)
         torch._dynamo.mark_dynamic(a, 0)

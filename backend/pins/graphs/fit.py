@@ -122,6 +122,23 @@ def node_serves(
     return serves(operands, form.read(specs), any_strides or not form.exact_strides, layouts)
 
 
+def node_may_serve(
+    call: Call, specs: Sequence[TensorSpec], form: OpForm, layouts: Collection[Layout] = ()
+) -> bool:
+    """Whether a node that lacks operands, because their sizes are not printed, may be the op."""
+    required = form.read(specs)
+    missing = len(required) - len(call.operands)
+    return (
+        call.name in form.nodes
+        and 0 < missing <= call.unsized
+        and bool(call.operands)
+        and all(
+            any(_is(operand, spec, not form.exact_strides, layouts) for spec in required)
+            for operand in call.operands
+        )
+    )
+
+
 def launch_fits(kernel: TemplateKernel, specs: Sequence[TensorSpec]) -> bool:
     """Whether a kernel may read the first inputs of a tuning, as far as its calls say: views of
     them are others by shape, packed weights also by size. A convolution's weight is no view."""

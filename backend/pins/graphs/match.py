@@ -15,7 +15,16 @@ from backend.model import convolution
 from backend.model.options import Options, agree
 from backend.model.origin import extern_name, is_own, kind_of
 from backend.model.problem import TensorSpec, parse_inputs_key
-from backend.pins.graphs.fit import OpForm, form_of, launch_fits, layout_of, node_serves, serves
+from backend.pins.graphs.fit import (
+    Layout,
+    OpForm,
+    form_of,
+    launch_fits,
+    layout_of,
+    node_may_serve,
+    node_serves,
+    serves,
+)
 from backend.pins.graphs.parts import Call, TemplateKernel
 from backend.pins.graphs.text import GraphText
 
@@ -116,7 +125,12 @@ def judge(graph: GraphText, wanted: Wanted) -> Verdict:
     if verdict == "absent" and graph.any_size is not None:
         # Tuned for other sizes, it may still serve these: its guards are not ours to evaluate.
         served = _judge(graph.any_size, wanted, form, specs)
-        return "unclear" if served in ("other", "unknown") else "absent"
+        verdict = "unclear" if served in ("other", "unknown") else "absent"
+    if verdict == "absent":
+        layouts = _computed_layouts(graph)
+        calls = (call for calls in graph.graphs for call in calls)
+        if any(node_may_serve(call, specs, form, layouts) for call in calls):
+            return "unclear"
     return verdict
 
 
@@ -200,13 +214,17 @@ def _linked(
 
 def nodes_of(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[Call]:
     """The nodes of the printed graph that are the op with these inputs."""
-    layouts = {layout_of(t.sizes, t.strides) for t in graph.tensors if t.computed}
+    layouts = _computed_layouts(graph)
     return [
         call
         for calls in graph.graphs
         for call in calls
         if call.operands and node_serves(call, specs, form, False, layouts)
     ]
+
+
+def _computed_layouts(graph: GraphText) -> set[Layout]:
+    return {layout_of(t.sizes, t.strides) for t in graph.tensors if t.computed}
 
 
 def holds(graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]) -> bool:
@@ -228,12 +246,20 @@ def holds(graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpe
 
 
 def _may_hold_untyped(graph: GraphText, wanted: Wanted) -> bool:
-    """For torch before it kept the graph's text: is a template kernel named after the op, and do
-    tensors of all the sizes occur, their dimensions in any order?"""
+    """For a text without the printed graph, like an AOTInductor package: is a template kernel
+    named after the op, and do tensors of all the sizes occur, their dimensions in any order?"""
     shapes = {tuple(sorted(size or 0 for size in tensor.sizes)) for tensor in graph.tensors}
     names = {name.strip("_") for name in wanted.names}
-    return any(name in kernel.name for name in names for kernel in graph.templates) and all(
-        tuple(sorted(spec.sizes)) in shapes for spec in wanted.specs
+    kernels = [kernel for kernel in graph.templates if any(name in kernel.name for name in names)]
+    # A constant weight is packed into blocks of other sizes, but a C++ kernel has its K and N.
+    weights = {
+        tuple(sorted(map(int, sizes)))
+        for config in (dict(kernel.config) for kernel in kernels if kernel.kind == "cpp")
+        for sizes in zip(config.get("K", "").split(), config.get("N", "").split(), strict=False)
+    }
+    return bool(kernels) and all(
+        tuple(sorted(spec.sizes)) in shapes or tuple(sorted(spec.sizes[-2:])) in weights
+        for spec in wanted.specs
     )
 
 

@@ -7,7 +7,8 @@ linear in the length of the text, whatever stands in it.
 In the graph that was compiled, as an entry keeps it printed, each value has its dtype, sizes,
 strides and device:
 
-    bmm: "f32[8, 128, 192][24576, 192, 1]cpu" = torch.ops.aten.bmm.default(a, b)
+    permute: "f32[8, 64, 192][12288, 192, 1]cpu" = self._frozen_param0
+    bmm: "f32[8, 128, 192][24576, 192, 1]cpu" = torch.ops.aten.bmm.default(a, permute)
 
 The source of a kernel tells the constants by which one choice differs from another, how it is
 launched, and, in a comment, which nodes of the graph it computes. Inductor keeps it below the cache
@@ -60,12 +61,14 @@ Hints = Mapping[str, int]
 @dataclass(frozen=True, slots=True)
 class Call:
     """One op or kernel with the tensors that it reads, in order. `node` is its name in the graph
-    that was printed, `options` what a convolution was given besides."""
+    that was printed, `options` what a convolution was given besides. `unsized` counts arguments
+    that are no `operands` because the printed graph does not state their type."""
 
     name: str
     operands: tuple[GraphTensor, ...]
     node: str = ""
     options: Options = ()
+    unsized: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,10 @@ _ANNOTATION = re.compile(
 _NODE = re.compile(
     r"[ \t]{1,200}(\w{1,200})(?:: \"([^\"\n]{1,400})\")? = (?:torch\.ops\.)?([\w.]{1,160})\("
 )
+_VALUE = re.compile(
+    r"[ \t]{1,200}(\w{1,200})(?:: \"([^\"\n]{1,400})\")? = (?:(self)\.[\w.]|\w{1,200}\[)"
+)
+"""An attribute of the module, like a frozen weight, or an item of what a call returned."""
 _PARAMETER = re.compile(r"\b(\w{1,200}): \"([^\"\n]{1,400})\"")
 _RETURN = re.compile(r"^[ \t]{1,200}return ", re.MULTILINE)
 _NAME = re.compile(r"\b[A-Za-z_]\w{0,200}\b")
@@ -186,20 +193,33 @@ def graph_inputs(part: str, hints: Hints) -> Known:
 def graph_calls(part: str, hints: Hints) -> Iterator[Call]:
     """The calls of a printed graph, in order."""
     known = graph_inputs(part, hints)
+    untyped: set[str] = set()
     for line in lines(part):
         match = _NODE.match(line)
         if match is None:
+            if value := _VALUE.match(line):
+                name, annotation, is_attribute = value.groups()
+                operand = _annotated(annotation or "", hints)
+                if operand is not None:
+                    # Strides of an item may be those of a result, so they are not final.
+                    known[name] = replace(operand, computed=not is_attribute)
+                elif annotation is None:
+                    untyped.add(name)
             continue
         name, annotation, target = match.groups()
         # Behind the call may stand which values it was the last to use.
         arguments = line[match.end() :].partition(");")[0]
         op = op_name(target)
-        inputs = tuple(known[a] for a in _NAME.findall(arguments) if a in known)
-        yield Call(op, inputs, name, options_of(op, arguments))
+        names = _NAME.findall(arguments)
+        inputs = tuple(known[a] for a in names if a in known)
+        unsized = sum(a in untyped for a in names)
+        yield Call(op, inputs, name, options_of(op, arguments), unsized)
         operand = _annotated(annotation or "", hints)
         if operand is not None:
             is_view = op in _VIEWS and not any(operand.computed for operand in inputs)
             known[name] = replace(operand, computed=not is_view)
+        elif annotation is None:
+            untyped.add(name)
 
 
 def options_of(op: str, arguments: str) -> Options:

@@ -144,6 +144,14 @@ def test_frozen_layers_never_reach_the_graph_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+def test_a_template_that_packs_a_frozen_weight_is_found(tmp_path: Path) -> None:
+    (row,) = compile_ops(["--backends=CPP", "frozen_bmm"], tmp_path)
+    (choice,) = row.choices
+    assert _verdicts(tmp_path, row, choice) == ["same"]
+    assert _verdicts(tmp_path, row, "bmm-c1") == ["other"]
+
+
+@pytest.mark.torch
 def test_choices_for_other_threads_are_told_apart_by_their_source(tmp_path: Path) -> None:
     # Timed, so that their sources lie there; then compiled with nothing else to take.
     timed = ["--threads=1", "bmm", "--threads=2", "bmm"]

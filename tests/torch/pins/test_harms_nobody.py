@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cpu_offers import onednn_takes_bfloat16
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env
 
@@ -28,10 +27,6 @@ PAIRS = ROOT / "tests" / "support" / "pin_pairs.py"
 def test_every_program_compiles_and_the_pin_holds_where_it_is_offered(
     tmp_path: Path, forms: list[str], flags: list[str]
 ) -> None:
-    if "relu" in forms and not onednn_takes_bfloat16():
-        # Such layers are an `addmm` there. Inductor keeps their graphs, with a weight in blocks and
-        # without the sizes of the key, so that a pin does not find them.
-        forms = ["packed"]
     words = [str(tmp_path / "cache"), "--count", "6", "--forms", *forms, *flags]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(PAIRS), *words],
