@@ -189,7 +189,7 @@ class GraphSweeper:
         }
         config = record.config if hash in record.hashes else {}
         names = (hash, *record.variants.values()) if hash in record.hashes else (hash,)
-        apart = (self._sources.told_apart(name, rivals) for name in names)
+        apart = (self._sources.distinguishing(name, rivals) for name in names)
         constants = next((constants for constants in apart if constants), {})
         return Wanted(
             record.op, record.inputs, hash, tuple(sorted(rivals)), config, constants, device

@@ -162,7 +162,7 @@ class Witness:
         if not config and hash in pin.hashes:
             config = pin.config  # no session is here: the pin came with a bundle, say
         rivals = _rivals(pin)
-        constants = {} if self._sources is None else self._sources.told_apart(hash, rivals)
+        constants = {} if self._sources is None else self._sources.distinguishing(hash, rivals)
         return Wanted(pin.op, pin.inputs, hash, rivals, config, constants)
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend.cache.code import digest_in
-from backend.cache.variants import device_folders, read_module
+from backend.cache.variants import device_folders, may_differ, read_module
 from backend.disk.layout import Layout
-from backend.model.origin import is_own, kind_of
 
 _HEAD = 64 << 10
 """Characters of generated code that name its device."""
@@ -119,11 +118,6 @@ def device_index_in(code: str) -> int | None:
     """The index of the device that Inductor generated `code` for; None for a CPU."""
     found = _INDEX.search(code, 0, _HEAD)
     return int(found[1]) if found else None
-
-
-def may_differ(choice: str) -> bool:
-    """Whether a choice with this hash or name can have another hash on another device."""
-    return kind_of(choice) == "triton" and not is_own(choice)
 
 
 def hashes_below(root: Path) -> DeviceHashes | None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
+from backend.cache.variants import may_differ
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from rocm_tui.compare.points import complete, offers
 from rocm_tui.compare.problems import Index, known, problems
 from rocm_tui.compare.types import LONGEST, SHORTEST, Part, identity_of, same_choice, timed
-from rocm_tui.ingest.devices import may_differ
 from rocm_tui.report.same_kernel import by_kernel, comparable, identified
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from backend.cache.variants import may_differ
 from backend.model.choice import Choice
 from backend.model.origin import extern_name
 from backend.model.tuning import Tuning
 from rocm_tui.compare.types import identity_of
-from rocm_tui.ingest.devices import may_differ
 
 _T = TypeVar("_T")
 _NUMBERED = re.compile(r"_\d+$")

@@ -10,11 +10,11 @@ from math import isinf
 from operator import attrgetter
 from typing import TypeVar
 
+from backend.cache.variants import may_differ
 from backend.model.choice import Choice, sort_choices
 from backend.model.origin import device_kind
 from backend.model.problem import Shape, TuningKey
 from backend.model.tuning import REUSED, Seconds, Tuning
-from rocm_tui.ingest.devices import may_differ
 from rocm_tui.ingest.packed import all_offered, choice_values
 
 PLACES = 4

@@ -314,9 +314,9 @@ class ChoiceSources:
     _cpp: dict[str, str] = field(default_factory=dict)
     _missed: dict[str, float] = field(default_factory=dict)
 
-    def told_apart(self, choice: str, rivals: Collection[str]) -> dict[str, str]:
-        """The constants by which a graph tells `choice` from `rivals`; none where it is the only
-        one of its kind, so that nothing has to be looked for."""
+    def distinguishing(self, choice: str, rivals: Collection[str]) -> dict[str, str]:
+        """The constants that distinguish the kernel of `choice` from those of `rivals` in a graph;
+        none where it is the only one of its kind."""
         kind = kind_of(choice)
         several = kind and sum(kind_of(name) == kind for name in {choice, *rivals}) > 1
         return self.constants(choice, kind) if several else {}
