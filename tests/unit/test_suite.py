@@ -109,7 +109,9 @@ def test_a_missing_tool_skips_here_and_fails_ci(suite: Path, how: str) -> None:
 
 def test_make_test_reports_pytest_own_exit_code() -> None:
     """A rerun that passes would hide a race, or a test that depends on others."""
-    done = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True)
+    command = ["make", "-n", "--no-print-directory", "test"]
+    env = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert "-m pytest" in done.stdout.splitlines()[-1]
     assert not {"||", ";", "--lf", "--reruns"} & set(done.stdout.splitlines()[-1].split())
 
