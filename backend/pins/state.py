@@ -70,11 +70,12 @@ class GraphSweeper:
     """Each pin has one folder of evicted graphs: those that are stale while it, or after its end
     the measured winner, rules."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, variants: ChoiceVariants | None = None) -> None:
+        """`variants` are those that the caller has read already."""
         self._layout = layout
         self._index = GraphIndex(layout)
         self._sources = ChoiceSources(layout.root)
-        self._variants = ChoiceVariants(layout.root)
+        self._variants = variants or ChoiceVariants(layout.root)
 
     def live(self) -> list[GraphEntry]:
         """The compiled graphs where PyTorch finds them."""

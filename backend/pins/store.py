@@ -60,7 +60,7 @@ class PinStore:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._cache = HeldCache(layout)
-        self._graphs = GraphSweeper(layout)
+        self._graphs = GraphSweeper(layout, self._cache.variants)
         self._settled: tuple[object, list[PinStatus]] | None = None
 
     def remember(self, table: Table) -> None:
