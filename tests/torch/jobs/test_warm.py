@@ -221,7 +221,11 @@ def acting(words, answers):
 loop._run = acting
 if act == "busy":
     tidy = loop._tidy
-    loop._tidy = lambda: (tidy(), time.sleep(1.0))
+    def tidy_and_spin():
+        tidy()
+        while time.process_time() - between._rested[1] < 0.5:  # on a loaded machine, a while
+            time.sleep(0.05)
+    loop._tidy = tidy_and_spin
 loop.main()
 """
 
