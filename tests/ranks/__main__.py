@@ -4,9 +4,11 @@ chose differently.
     python -m tests.ranks --starts 50               # without and with --agree
     python -m tests.ranks --starts 50 --torchrun    # each start a torchrun of its own
     python -m tests.ranks --starts 5 --torchrun --cpp    # whose ranks compile C++, too
+    python -m tests.ranks --starts 5 --torchrun --gpu --ranks 4    # each on a GPU of its own
 
 Without --torchrun the agent of torchrun forks the ranks from one process that has PyTorch loaded
-already. Choices are calls of ATen but for --cpp.
+already. Choices are calls of ATen but for --cpp and --gpu. Choices of different GPUs are compared
+by their identity.
 
 Exit code 1 where ranks differed with `--agree`.
 """
@@ -22,6 +24,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from backend.cache.variants import ChoiceVariants
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
@@ -29,11 +32,12 @@ from tests.ranks import program, scenes
 from tests.support.places import ROOT
 
 Choices = dict[str, dict[int, tuple[str, str]]]
-"""By inputs and rank: the hash of the choice, and why it was selected."""
+"""By inputs and rank: the identity of the choice, and why it was selected."""
 
 
 def choices_in(cache: Path) -> Choices:
     found: Choices = {}
+    variants = ChoiceVariants(cache)
     for log in sorted(Layout(cache).sessions.glob("*.jsonl")):
         events, _ = read_log(log)
         rank, keys = None, dict[int, str]()
@@ -43,7 +47,8 @@ def choices_in(cache: Path) -> Choices:
             elif isinstance(event, TuningStarted):
                 keys[event.n] = event.inputs
             elif isinstance(event, ChoiceSelected) and rank is not None:
-                found.setdefault(keys[event.n], {})[rank] = event.hash, event.by
+                identity = variants.identity(event.hash)
+                found.setdefault(keys[event.n], {})[rank] = identity, event.by
     return found
 
 
@@ -52,7 +57,7 @@ def differing(cache: Path, ranks: int, problems: int) -> int:
     found = choices_in(cache)
     assert len(found) == problems, f"{cache}: {len(found)} problems"
     assert all(sorted(by_rank) == list(range(ranks)) for by_rank in found.values()), cache
-    return sum(len({hash_ for hash_, _ in by_rank.values()}) > 1 for by_rank in found.values())
+    return sum(len({choice for choice, _ in by_rank.values()}) > 1 for by_rank in found.values())
 
 
 def environment(cache: Path | None = None) -> dict[str, str]:
@@ -85,12 +90,14 @@ def torchrun(flags: list[str], ranks: int, cache: Path, told: list[str]) -> str:
 def count(flags: list[str], args: argparse.Namespace, folder: Path) -> tuple[int, int]:
     """Starts, and problems, in which ranks differed."""
     caches = [folder / f"start-{number}" for number in range(args.starts)]
+    options = [f"--{kind}" for kind in ("cpp", "gpu") if getattr(args, kind)]
     if args.torchrun:
         for cache in caches:
-            torchrun(flags, args.ranks, cache, ["--cpp"] if args.cpp else [])
+            torchrun(flags, args.ranks, cache, options)
     else:
         forked(flags, args.starts, args.ranks, folder)
     problems = len(program.SIZES if args.cpp else scenes.PRODUCTS)
+    problems = program.GPU_PROBLEMS if args.gpu else problems
     found = [differing(cache, args.ranks, problems) for cache in caches]
     why = Counter(
         by for cache in caches for ranks_ in choices_in(cache).values() for _, by in ranks_.values()
@@ -105,10 +112,11 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--torchrun", action="store_true")
     parser.add_argument("--cpp", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--only", choices=("agree", "no-agree"))
     args = parser.parse_args()
-    if args.cpp and not args.torchrun:
-        parser.error("--cpp goes with --torchrun")
+    if (args.cpp or args.gpu) and not args.torchrun:
+        parser.error("--cpp and --gpu require --torchrun")
     wrong = 0
     for way in ("no-agree", "agree"):
         if args.only not in (None, way):
