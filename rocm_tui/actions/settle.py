@@ -10,6 +10,8 @@ from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.model.choice import Caches, Choice, Measurement
+from backend.model.inductor_kernel import is_inductors
+from backend.model.kernel import TRITON
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.model.tuning import Tuning
@@ -79,10 +81,16 @@ def _step(
     except (RocmTuiError, StoreError) as error:
         return Step(proposal, why_not=str(error))
     systems = {taken.system.hash for taken in proposal.differing.taken if taken.system.hash}
-    if systems and plan.system_hash not in systems:
+    if _has_system(key) and systems and plan.system_hash not in systems:
         why = "it was tuned on another system than this cache dir's; pin it there"
         return Step(proposal, why_not=why)
     return Step(proposal, wanted, plan)
+
+
+def _has_system(key: TuningKey | None) -> bool:
+    """Whether the file of a pin is named for a system: the configs of Inductor's own kernels and of
+    Triton's autotuner are named for a kernel."""
+    return key is not None and key.op != TRITON and not is_inductors(key.op)
 
 
 def _offering(rows: Sequence[Row], choice: Choice, layout: Layout) -> Row | None:

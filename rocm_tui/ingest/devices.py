@@ -7,9 +7,10 @@ reading a module said of a hash is remembered: a cache file is read again after 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from backend.cache.code import digest_in
 from backend.cache.variants import device_folders, may_differ, read_module
 from backend.disk.layout import Layout
 
+_SAMPLE = 64
+"""Cache entries in which several devices are looked for."""
+_DEVICES = range(8)
 _HEAD = 64 << 10
 """Characters of generated code that name its device."""
 _INDEX = re.compile(r"\bDeviceProperties\(type='\w{1,20}', index=(\d{1,4}), ")
@@ -120,11 +124,29 @@ def device_index_in(code: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def hashes_below(root: Path) -> DeviceHashes | None:
-    """What this process knows of the hashes below the cache dir `root`; None where no more than one
-    device compiled anything there, so that nothing has to be told apart."""
+def hashes_below(root: Path, entries: Iterable[Collection[str]] = ()) -> DeviceHashes | None:
+    """Return what this process knows of the hashes below the cache dir `root`; None where no more
+    than one device compiled anything there. `entries` are hashes that share a cache entry."""
     devices = device_folders(root)
+    if len(devices) < 2:
+        devices = _devices_of(entries, root)
     return None if len(devices) < 2 else _hashes_of(root, tuple(devices))
+
+
+def _devices_of(entries: Iterable[Collection[str]], root: Path) -> list[int]:
+    """Return the devices of `entries`. One process that compiles for several devices puts all that
+    Triton makes into the folder of the first, so only the hashes show it. A few entries are looked
+    at, and one choice of each: its hash on another device is in the same entry."""
+    devices: set[int] = set()
+    for hashes in islice(entries, _SAMPLE):
+        name = next(filter(may_differ, hashes), "")
+        digest = digest_in(name)
+        module = read_module(root, digest) if digest else None
+        if module is None or digest is None or module.index is None:
+            continue
+        others = (index for index in _DEVICES if name.replace(digest, module.key(index)) in hashes)
+        devices.update((module.index, *others))
+    return sorted(devices)
 
 
 def hashes_of_log(source: str) -> DeviceHashes | None:

@@ -28,6 +28,7 @@ from backend.cache.variants import ChoiceVariants
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
+from backend.model.inductor_kernel import is_inductors
 from tests.ranks import program, scenes
 from tests.support.places import ROOT
 
@@ -44,9 +45,9 @@ def choices_in(cache: Path) -> Choices:
         for event in events:
             if isinstance(event, SessionStarted):
                 rank = event.session.rank
-            elif isinstance(event, TuningStarted):
+            elif isinstance(event, TuningStarted) and not is_inductors(event.op):
                 keys[event.n] = event.inputs
-            elif isinstance(event, ChoiceSelected) and rank is not None:
+            elif isinstance(event, ChoiceSelected) and rank is not None and event.n in keys:
                 identity = variants.identity(event.hash)
                 found.setdefault(keys[event.n], {})[rank] = identity, event.by
     return found

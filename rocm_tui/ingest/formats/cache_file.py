@@ -34,7 +34,7 @@ def parse(data: bytes, source: str) -> list[Record]:
     except CacheUnreadable as error:
         raise NotReadable(clean(str(error))) from error
     records: list[Record] = []
-    hashes = hashes_below(Path(source).parent.parent)
+    hashes = hashes_below(Path(source).parent.parent, file.entries.values())
     for key, timings in file.entries.items():
         names = (key.op, key.inputs, key.precision)
         if not (_are_clean(names) and _are_hashes(timings)):

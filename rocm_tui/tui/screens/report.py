@@ -180,6 +180,8 @@ class ReportScreen(BaseScreen):
             part, measured = self._part, dict(self.program.peaks)
             frozen = Part("", part.rows, dict(part.sessions), took=part.took)
             contents = await to_thread(_look, frozen, self._scope, measured)
+            if not self.is_attached:  # closed in the meantime: its pages are gone
+                break
             self._show(contents)
             if not self._stale:
                 break

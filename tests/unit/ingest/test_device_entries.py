@@ -77,10 +77,19 @@ def test_a_tuning_keeps_its_place_when_another_device_tunes_it(tmp_path: Path) -
     assert alone.tuning.device_index is None and first.tuning.device_index == 0
 
 
-def test_no_module_is_read_where_one_device_compiled(tmp_path: Path, read: list[str]) -> None:
+def test_one_process_for_several_devices_has_one_folder_of_triton(tmp_path: Path) -> None:
+    hashes = write_box(tmp_path, TIMES)
+    (tmp_path / "triton" / "1").rmdir()
+    assert [tuning.device_index for tuning in tunings(tmp_path)] == [0, 1]
+    assert [c.hash for c in tunings(tmp_path)[1].choices] == [hashes[1][1], hashes[1][0], ATEN]
+
+
+def test_one_module_of_an_entry_is_read_where_one_device_compiled(
+    tmp_path: Path, read: list[str]
+) -> None:
     write_box(tmp_path, {3: TIMES[0]})
     (only,) = tunings(tmp_path)
-    assert not read and only.device_index is None
+    assert len(read) == 1 and only.device_index is None
     assert not any(choice.shared or choice.identity for choice in only.choices)
 
 
