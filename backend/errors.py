@@ -12,7 +12,6 @@ StoreError
   EventInvalid        a line that is not an event (also a ValueError)
   ShareInvalid        a file that is not an export of pins
   MegaCacheInvalid    a file that is not a mega-cache
-  BundleInvalid       a file that is not a bundle, or was changed
 """
 
 from __future__ import annotations
@@ -56,10 +55,6 @@ class ShareInvalid(StoreError):
 
 class MegaCacheInvalid(StoreError):
     """A file is not what `save_cache_artifacts` gives, or only a part of it."""
-
-
-class BundleInvalid(StoreError):
-    """A file is not what `rocm-tui bundle` wrote, or not all of it. Nothing of it is used."""
 
 
 def brief(text: str, limit: int = 120) -> str:

@@ -103,16 +103,6 @@ class Layout:
         return self.home / "ranks"
 
     @property
-    def arriving(self) -> Path:
-        """What an `unbundle` has unpacked and not put in its places yet."""
-        return self.home / "arriving"
-
-    @property
-    def arrived(self) -> Path:
-        """There once all of that is unpacked: then it is going to be put in its places."""
-        return self.arriving / "ready"
-
-    @property
     def triton(self) -> Path:
         """Modules of Triton kernels of ours."""
         return self.home / "triton"

@@ -17,7 +17,7 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.sessions import is_released
-from backend.errors import Busy, CacheUnreadable
+from backend.errors import CacheUnreadable
 from backend.pins.file import PinFile, read_pin_file
 from backend.pins.state import GraphSweeper
 
@@ -39,12 +39,10 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """`kept` says in a line each what was not looked through, and why; `unfinished` what waits for
-    a command to go on with it."""
+    """Everything that can be removed, and one line in `kept` for each kind that was not checked."""
 
     old: tuple[Leftover, ...]
     kept: tuple[str, ...] = ()
-    unfinished: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -69,6 +67,8 @@ def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
     found += _groups("record of a fleet's run", _files(layout.home / "fleet"))
     found += _trees("cache dir of a fleet's agents", _folders(layout.home / "fleet"))
     found += _trees("folder of TunableOp's tuning", _folders(layout.home / "tunableop"))
+    unpacked = (folder for folder in _folders(layout.home) if folder.name == "arriving")
+    found += _trees("bundle that an older version unpacked", unpacked)
     found += _evicted(layout, pins)
     if _tells_use(layout.home):
         found += _groups("compiled kernel", _below(layout.home / "code"))
@@ -76,9 +76,7 @@ def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
     else:
         kept.append("compiled kernels: this file system does not tell when a file was last read")
     old += [group for group in found if group.used < before]
-    cut_off, unfinished = _arriving(layout)
-    old += cut_off
-    return Leftovers(tuple(sorted(old, key=lambda group: group.used)), tuple(kept), unfinished)
+    return Leftovers(tuple(sorted(old, key=lambda group: group.used)), tuple(kept))
 
 
 def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -> bool:
@@ -86,8 +84,6 @@ def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -
     before = now - days * _DAY
     for path in leftover.files:
         safe.check_folder(layout.root, path.parent)
-    if leftover.kind == _CUT_OFF:
-        return _remove_cut_off(layout)
     if max(_used(leftover.kind, path) for path in leftover.files) >= before:
         return False
     for path in leftover.files:
@@ -96,36 +92,6 @@ def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -
         else:
             path.unlink(missing_ok=True)
     return True
-
-
-_CUT_OFF = "bundle that was not unpacked to its end"
-_UNFINISHED = (
-    "a bundle is not in its places yet, its `unbundle` was ended; the next `rocm-tui unbundle FILE "
-    "--yes`, of whatever bundle, puts the rest there first"
-)
-
-
-def _arriving(layout: Layout) -> tuple[list[Leftover], tuple[str, ...]]:
-    """What an `unbundle` left that was ended while it unpacked: of no use, however young. Or what
-    one left that was ended later."""
-    lock = safe.lock_of(layout.root, layout.arriving)
-    at_it = lock.exists() and not is_released(lock)
-    if at_it or not _is(layout.arriving, stat.S_ISDIR):
-        return [], ()
-    if layout.arrived.is_file():
-        return [], (_UNFINISHED,)
-    return [_leftover(_CUT_OFF, (layout.arriving,))], ()
-
-
-def _remove_cut_off(layout: Layout) -> bool:
-    try:
-        with safe.locked(layout.root, layout.arriving, 0.0):
-            if layout.arrived.is_file() or not _is(layout.arriving, stat.S_ISDIR):
-                return False
-            shutil.rmtree(layout.arriving)
-            return True
-    except Busy:
-        return False
 
 
 def _sessions(

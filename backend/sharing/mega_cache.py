@@ -39,6 +39,7 @@ MAX_CONTENT = 256 << 20
 _MAX_CONFIG = 1 << 20
 
 _VERSION = 1
+_GZIP = b"\x1f\x8b"
 _MAX_TYPE, _MAX_KEY = 200, 8000
 _STRETCH = 1 << 20
 _GRAPH_KEY = re.compile(r"[A-Za-z0-9_-]{4,255}")
@@ -100,6 +101,11 @@ def read_mega_cache(path: Path) -> MegaCache:
 def _parse(file: _File) -> list[Artifact]:
     file.at = 4
     version = file.number()
+    if file.take(0, 2) == _GZIP:
+        raise file.invalid(
+            "it is a gzip file; if `rocm-tui bundle` wrote it: bundles were removed, use "
+            "torch.compiler.save_cache_artifacts() and `rocm-tui export`"
+        )
     if version != _VERSION:
         raise file.invalid("it does not begin as what save_cache_artifacts()[0] gives")
     sections: list[list[Artifact]] = []

@@ -202,8 +202,6 @@ def leftover_checks(layout: Layout) -> Iterator[Check]:
     """What lies there and is of no use, or waits for a command."""
     with contextlib.suppress(StoreError):  # the cache dir's own check says it
         found = leftovers(layout, time.time())
-        for line in found.unfinished:
-            yield Check("bundle", "bad", "not in its places", line)
         if found.old:
             value = f"{len(found.old)} cut off, or not used for {DAYS:g} days, "
             value += fmt.size(found.size)

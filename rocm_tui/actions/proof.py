@@ -160,7 +160,7 @@ class Witness:
         choice = self._choices.get(pin.key, {}).get(hash)
         config: Mapping[str, str] = choice.config if choice is not None else {}
         if not config and hash in pin.hashes:
-            config = pin.config  # no session is here: the pin came with a bundle, say
+            config = pin.config  # an imported pin whose tuning no session here recorded
         rivals = _rivals(pin)
         constants = {} if self._sources is None else self._sources.distinguishing(hash, rivals)
         return Wanted(pin.op, pin.inputs, hash, rivals, config, constants)

@@ -10,8 +10,7 @@ from backend.pins.leftovers import Leftover, leftovers, remove
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What is old, what of it is gone now, and a line for what was not looked
-    through, or waits for a command."""
+    """The old files, those that were removed, and a line for each kind that was not checked."""
 
     old: tuple[Leftover, ...]
     gone: tuple[Leftover, ...]
@@ -22,4 +21,4 @@ def prune(layout: Layout, now: float, days: float, yes: bool) -> Pruned:
     """Without `yes` nothing is removed. Raises UnsafePath, OSError."""
     found = leftovers(layout, now, days)
     gone = (one for one in found.old if yes and remove(layout, one, now, days))
-    return Pruned(found.old, tuple(gone), (*found.kept, *found.unfinished))
+    return Pruned(found.old, tuple(gone), found.kept)

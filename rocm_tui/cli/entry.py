@@ -70,8 +70,6 @@ COMMANDS = {
     "graphs": Command("graphs", "list compiled graphs: calls, time, shares, trials"),
     "export": Command("share", "write pins to a file for other machines"),
     "import": Command("share", "take in pins that `export` wrote"),
-    "bundle": Command("bundle", "pack all that lets a service start warm into one file"),
-    "unbundle": Command("bundle", "check a bundle against this box, and take it in"),
     "prune": Command("prune", "list what is old in the cache dir and of no use, or remove it"),
     "config": Command("config", "print the settings in force, or write the file of them"),
     "tail": Command("tail", "print what sources tell, for a screen elsewhere", hidden=True),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.events import ChoiceSelected, ChoiceTimed, Event, HooksOff, TuningStarted
-from tests.matrix.hosts import agreed, bundled
+from tests.matrix.hosts import agreed
 from tests.matrix.lab import PARTS, Lab, No, Tuning, must
 
 STOCK, GRAPHS, HOOKED, TEMPLATES = "stock", "graphs", "hooked", "templates"
@@ -210,7 +210,6 @@ FEATURES = (
     Feature("`run` obeys a pin", obeys),
     Feature("`run --templates`", templates),
     Feature("`agree`, two ranks", lambda lab: agreed(lab, lab.cache(HOOKED))),
-    Feature("`bundle`, warm elsewhere", lambda lab: bundled(lab, lab.cache(STOCK))),
 )
 DOCTOR = "doctor says so"
 

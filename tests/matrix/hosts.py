@@ -1,4 +1,4 @@
-"""What goes from one process or place to another: ranks agree, a cache dir is packed."""
+"""Ranks on hosts of their own agree on their choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from backend.disk.layout import Layout
 from tests.matrix.lab import PARTS, Lab, Ran, Tuning, must
 
-RANKS, ELSEWHERE = ("rank0", "rank1"), "elsewhere"
+RANKS = ("rank0", "rank1")
 """The cache dirs; each rank is on a host of its own."""
 
 
@@ -64,24 +64,3 @@ def _turn(table: dict[str, Any]) -> None:
         return
     for inner in table.values():
         _turn(inner)
-
-
-def bundled(lab: Lab, warm: Path) -> None:
-    """What `bundle` packs of the cache dir `warm` starts stock PyTorch warm in another place: its
-    graph is found, and nothing is timed."""
-    there, file = lab.cache(ELSEWHERE), lab.folder / "warm.tar.gz"
-    packed = lab.asked(warm, "bundle", "-o", str(file), torch=True)
-    lab.ask(there, "unbundle", str(file), "--yes", "--sha256", packed["sha256"], torch=True)
-    tunings, times = lab.tunings(there), _times(there)
-    must(times == _times(warm), "the times are not those that were packed")
-    ran = lab.program(there)
-    must(not ran.misses, f"{ran.misses} of its compiled graphs were not found")
-    for part, tuning in tunings.items():
-        called = ran.calls(part, tuning.hashes)
-        must(called == tuning.hashes[0], f"{part}: the code calls {called}")
-    must(_times(there) == times, "the program tuned again")
-
-
-def _times(cache: Path) -> list[Any]:
-    files = sorted(Layout(cache).autotune.glob("[!.]*"))
-    return [json.loads(file.read_text())["cache"] for file in files]

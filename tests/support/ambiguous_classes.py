@@ -7,7 +7,7 @@ of a name, remove the name.
 AMBIGUOUS = frozenset(
     """
     Access Agreement Ahead Answer Asked Beat Bench Beside Call Calls Change Check Child Code
-    Compile Compiled Computed Cpu Device Difference Differing Digit Done Doubt Ended Entry Examined
+    Compile Compiled Computed Cpu Device Difference Differing Digit Done Doubt Ended Entry
     Facts Finding Gain Gathered Gone Gpu GraphText Group Held Hello Hit Inexpressible Kernel Known
     Launch Layout Library Limits Lost Mark Member News NotCompiled NotMeasured NotTried NotTuned
     NotVerified Offer Options Pair Part Place Plan Process Program Progress Proof Proposal Pulse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import os
@@ -149,6 +150,7 @@ def section(kind: str, *entries: tuple[str, bytes]) -> bytes:
 ODD = {
     "empty": (b"", "too short"),
     "garbage": (b"\x80\x04" * 500, "does not begin"),
+    "bundle": (gzip.compress(b"manifest.json"), "bundles were removed"),
     "version": (with_checksum(number(2)), "does not begin"),
     "checksum": (b"\0\0\0\0" + number(1) + section("inductor", ("fab", b"x")), "checksum"),
     "cut": (with_checksum(number(1) + section("inductor", ("fab", b"xyz"))[:-2]), "ends in"),

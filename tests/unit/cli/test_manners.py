@@ -55,7 +55,6 @@ export zzz; export; import missing.json; import a.log; doctor missing.bin; watch
 demo --python /no/such/python; sessions missing.log; undo; compare zzz
 agree; agree missing.log; agree a.log; agree zzz; agree --run zzz
 agent --python /no/such/python; fleet; fleet show zzz; fleet cancel zzz; tune --resume
-unbundle missing.tar.gz; unbundle a.log; bundle -o b.tar.gz --with pins --python /no/such/python
 lint missing.csv; lint a.log; cover missing.log; cover a.log; cover a.log --table a.log
 """
 """What is asked makes sense, and the answer is no: what is named is not there, or holds nothing."""
@@ -75,8 +74,7 @@ watch --read-only -- true; watch --
 tail --no-such; ls ssh://-x; watch ssh://-oProxyCommand=x/p; show a72 --from ssh://b?x=y
 agree --ranks x; agree --ranks 0; agree --no-such; agree --yes; agree --out x; agree --pin --out x
 agree --budget 3; agree --force; agree --ranks 9999999999
-bundle; bundle -o b.tar.gz --with pin; unbundle; unbundle a.log --sha256 x
-unbundle a.log --without zz; lint; lint a.log --device X; lint a.log --rule zz
+lint; lint a.log --device X; lint a.log --rule zz
 cover; cover a.log --force; cover a.log --device 304; cover a.log --device gfx942:
 """
 """Words that no command can make sense of."""

@@ -92,6 +92,14 @@ def test_what_a_pin_needs_stays(tmp_path: Path) -> None:
     assert aside.exists() and told.exists()
 
 
+def test_an_older_versions_unpacked_bundle_is_removed(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    unpacked = put(layout.home / "arriving" / "fxgraph" / "x", 40)
+    (leftover,) = leftovers(layout, time.time()).old
+    assert leftover.kind == "bundle that an older version unpacked"
+    assert remove(layout, leftover, time.time()) and not unpacked.parent.parent.exists()
+
+
 def test_a_log_that_is_written_stays(tmp_path: Path) -> None:
     layout = make_layout(tmp_path)
     path = put(layout.sessions / "a.jsonl", 400)
