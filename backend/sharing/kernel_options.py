@@ -17,6 +17,7 @@ from typing import Any
 from backend.errors import InputsKeyInvalid, brief
 from backend.model.origin import is_own, kind_of
 from backend.model.problem import Shape, parse_inputs_key
+from backend.sharing.share import Inexpressible, Remark
 
 Options = dict[str, int | bool]
 """The value of `kernel_options`."""
@@ -47,10 +48,6 @@ _OPERANDS = 3
 _KINDS = {"cpp": "a C++ template, which takes no tile sizes"}
 
 
-class Inexpressible(ValueError):
-    """No `kernel_options` say a choice; the message says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class FlexChoice:
     """A choice of a tuning of flex attention. `config` is its parameters as text; `rivals` are
@@ -77,21 +74,13 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """What there is to say of one choice."""
-
-    choice: FlexChoice
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Calls:
     """`left_out` says of each choice that no options can say, why; `notes` of some of those that
     are in `calls`, what the options leave open."""
 
     calls: tuple[Call, ...]
-    left_out: tuple[Remark, ...]
-    notes: tuple[Remark, ...]
+    left_out: tuple[Remark[FlexChoice], ...]
+    notes: tuple[Remark[FlexChoice], ...]
 
 
 def operands(inputs: str) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
@@ -107,8 +96,8 @@ def calls_of(choices: Iterable[FlexChoice]) -> Calls:
     """The calls, each with all that is said of it. A forward and a backward are one call where
     they alone have that query, key and value."""
     kept: list[tuple[FlexChoice, Options]] = []
-    left_out: list[Remark] = []
-    notes: list[Remark] = []
+    left_out: list[Remark[FlexChoice]] = []
+    notes: list[Remark[FlexChoice]] = []
     for choice in choices:
         try:
             kept.append((choice, options_of(choice)))
@@ -212,8 +201,8 @@ def as_json(found: Calls) -> dict[str, Any]:
             }
             for call in found.calls
         ],
-        "left_out": [{"id": each.choice.id, "reason": each.text} for each in found.left_out],
-        "notes": [{"id": each.choice.id, "note": each.text} for each in found.notes],
+        "left_out": [{"id": each.subject.id, "reason": each.text} for each in found.left_out],
+        "notes": [{"id": each.subject.id, "note": each.text} for each in found.notes],
     }
 
 

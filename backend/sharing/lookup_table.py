@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from backend.errors import InputsKeyInvalid, brief
 from backend.model.origin import extern_name, is_own, kind_of
 from backend.model.problem import InputsKey, TensorSpec, parse_inputs_key
-from backend.sharing.share import Machine, SharedPin
+from backend.sharing.share import Inexpressible, Machine, Remark, SharedPin
 
 Value = int | bool | str | None
 Config = dict[str, Value]
@@ -72,26 +72,14 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """What there is to say of one pin."""
-
-    pin: SharedPin
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
     """`entries` is what Inductor takes. `left_out` says of each pin that it does not hold, why;
     `notes` of some of the `pins` that it holds, what a table cannot do for them."""
 
     entries: dict[str, list[Config]] = field(default_factory=dict)
     pins: tuple[SharedPin, ...] = ()
-    left_out: tuple[Remark, ...] = ()
-    notes: tuple[Remark, ...] = ()
-
-
-class Inexpressible(ValueError):
-    """The table cannot hold a pin; the message says why."""
+    left_out: tuple[Remark[SharedPin], ...] = ()
+    notes: tuple[Remark[SharedPin], ...] = ()
 
 
 def lookup_table(pins: Iterable[SharedPin]) -> Table:
@@ -99,8 +87,8 @@ def lookup_table(pins: Iterable[SharedPin]) -> Table:
     knows no precision and no version of Triton."""
     entries: dict[str, list[Config]] = {}
     kept: list[SharedPin] = []
-    left_out: list[Remark] = []
-    notes: list[Remark] = []
+    left_out: list[Remark[SharedPin]] = []
+    notes: list[Remark[SharedPin]] = []
     for pin in sorted(pins, key=lambda pin: pin.when, reverse=True):
         try:
             keys, config = keys_of(pin), config_of(pin)

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
@@ -366,3 +366,18 @@ def _pin(row: _Row, number: int, document: _Document) -> SharedPin:
 def _is_like(variant: str, hash: str) -> bool:
     """Whether two hashes may be the same kernel on two devices."""
     return extern_name(variant) == extern_name(hash) and len(variant) == len(hash)
+
+
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True, slots=True)
+class Remark(Generic[Subject]):
+    """Why a pin or choice is not in an export, or what the export cannot say about it."""
+
+    subject: Subject
+    text: str
+
+
+class Inexpressible(ValueError):
+    """A pin or choice cannot be written in the requested format; the message says why."""

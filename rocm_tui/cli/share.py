@@ -99,7 +99,8 @@ def _export_table(args: argparse.Namespace, lookup: Table) -> int:
         _print_written(args, lookup.pins, lookup)
     for how, remarks in (("left out", lookup.left_out), ("note", lookup.notes)):
         for remark in remarks:
-            say.err(f"{remark.pin.id} {remark.pin.op} {remark.pin.label}: {how}: {remark.text}")
+            pin = remark.subject
+            say.err(f"{pin.id} {pin.op} {pin.label}: {how}: {remark.text}")
     if not lookup.pins:
         say.err("the lookup table can hold none of these pins; nothing was written")
     return ExitCode.of(bool(lookup.pins))
@@ -112,7 +113,7 @@ def _export_options(args: argparse.Namespace) -> int:
     found = calls_of(choices)
     for how, remarks in (("left out", found.left_out), ("note", found.notes)):
         for remark in remarks:
-            said = f"{remark.choice.id} {remark.choice.op} {remark.choice.label}"
+            said = f"{remark.subject.id} {remark.subject.op} {remark.subject.label}"
             say.err(f"{plain(said)}: {how}: {plain(remark.text)}")
     if not choices:
         what = "no flex attention was timed" if args.fastest else "no flex attention is pinned"
@@ -146,8 +147,8 @@ def _print_written(
         {
             "file": str(args.output),
             "pins": [pin.id for pin in pins],
-            "left_out": [{"id": remark.pin.id, "reason": remark.text} for remark in left_out],
-            "notes": [{"id": remark.pin.id, "note": remark.text} for remark in notes],
+            "left_out": [{"id": remark.subject.id, "reason": remark.text} for remark in left_out],
+            "notes": [{"id": remark.subject.id, "note": remark.text} for remark in notes],
         }
     )
 

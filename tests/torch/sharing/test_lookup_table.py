@@ -157,7 +157,7 @@ def test_values() -> None:
 def test_of_two_pins_with_one_key_the_later_counts() -> None:
     early = replace(PIN, precision="high", when=1.0, hash="mm-c1", config={})
     table = lookup_table([early, replace(PIN, when=2.0)])
-    assert [remark.pin for remark in table.left_out] == [early]
+    assert [remark.subject for remark in table.left_out] == [early]
     assert [config["template_id"] for (config,) in table.entries.values()] == ["triton::mm"]
     same = lookup_table([replace(PIN, precision="high"), PIN])
     assert len(same.pins) == 2 and not same.left_out
