@@ -180,18 +180,6 @@ def sync(path: Path) -> None:
             os.close(descriptor)
 
 
-def sync_all(folder: Path) -> None:
-    """Make all that was written to the file system of `folder` durable, as far as it can be."""
-    import ctypes  # slow to load, and only this needs it
-
-    with contextlib.suppress(OSError, AttributeError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            ctypes.CDLL(None).syncfs(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 _ELSEWHERE = "choose another folder (of caches: TORCHINDUCTOR_CACHE_DIR)"
 
 
