@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from backend.model.problem import TuningKey
-from backend.model.quick import quick
 
 _GRAPH = "-graph():\n"
 _NODE = " " * 4
@@ -32,7 +31,6 @@ def is_subgraph(hash: str) -> bool:
     return head.isprintable() and all(n.startswith(_NODE) and n.isprintable() for n in lines)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One candidate kernel. What its source did not say is None, never guessed.

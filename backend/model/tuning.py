@@ -11,7 +11,6 @@ from typing import Literal
 
 from backend.model.choice import Choice, Measurement
 from backend.model.problem import Problem, TuningKey
-from backend.model.quick import quick
 from backend.model.word import Word
 
 State = Literal["running", "done", "cut"]
@@ -25,7 +24,6 @@ REUSED: tuple[Selection, ...] = ("cache", "pin", "rank")
 """Those for which nothing was timed."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Seconds:
     """Wall-clock seconds that one tuning took, by phase."""
@@ -47,7 +45,6 @@ class TableEntry:
     unread: str = ""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Tuning(Problem):
     """One autotuning of a problem, as one source or several joined tell it.

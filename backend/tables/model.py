@@ -15,7 +15,6 @@ from math import isfinite
 from typing import Protocol, overload
 
 from backend.model.problem import Problem
-from backend.model.quick import quick
 from backend.model.session import Fault
 
 Fields = tuple[tuple[str, str], ...]
@@ -46,7 +45,6 @@ class Device:
         return told if self.units is None else f"{told}:{self.units}"
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One row; of a JSON document one step of a ladder.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from backend.disk.layout import Layout
@@ -11,44 +10,11 @@ from backend.model.session import Fault
 from backend.sharing.share import read_share
 from rocm_tui.actions.pick import load_model, require_read
 from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
-from rocm_tui.compare.packing import packed_part, unpacked_part
 from rocm_tui.compare.types import Part
-from rocm_tui.halves import Aside
 from rocm_tui.ingest.packed import unpack
 from rocm_tui.session.model import Model
 from rocm_tui.session.named import NoSuchSession, meant
 from rocm_tui.ssh.address import is_far
-
-
-class Ahead:
-    """A part that is read in another process meanwhile, as a context: of files and folders."""
-
-    def __init__(self, layout: Layout, text: str, also: Sequence[str]) -> None:
-        self._aside: Aside | None = None
-        if all(not is_far(path) and _lasts(Path(path)) for path in (text, *also)):
-            self._aside = Aside.begin(partial(_packed, layout, text, also))
-
-    def __enter__(self) -> Ahead:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._aside is not None:
-            self._aside.drop()
-
-    def part(self) -> tuple[Part, Sequence[Fault]] | None:
-        """What `read_part` gives of it; None where that is to be asked here, and may raise."""
-        aside, self._aside = self._aside, None
-        told = aside.told() if aside else None
-        return None if told is None else _unpacked(*unpacked_part(told))
-
-
-def _lasts(path: Path) -> bool:
-    """Whether it can be read twice, unlike a pipe."""
-    return path.is_file() or path.is_dir()
-
-
-def _packed(layout: Layout, text: str, also: Sequence[str]) -> bytes:
-    return packed_part(*_read_part(layout, "", text, also))
 
 
 def read_part(
@@ -59,12 +25,8 @@ def read_part(
     `name` is what a person calls this part: `A` or `B`. Raises NoSuchSession for a text that
     names neither, NoSuchSource for one that cannot be read, and ShareInvalid.
     """
-    return _unpacked(*_read_part(layout, name, text, also))
-
-
-def _unpacked(part: Part, problems: Sequence[Fault]) -> tuple[Part, Sequence[Fault]]:
-    """With all choices made: each of them is compared."""
-    unpack(row.tuning for row in part.rows)
+    part, problems = _read_part(layout, name, text, also)
+    unpack(row.tuning for row in part.rows)  # each choice is compared
     return part, problems
 
 

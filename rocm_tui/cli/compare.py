@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from backend.model.session import Fault
 from rocm_tui import say
-from rocm_tui.actions.compare import Ahead, read_part
+from rocm_tui.actions.compare import read_part
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.compare.comparison import compare, regressions
@@ -75,11 +75,10 @@ def do_compare(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
-    with Ahead(layout, args.b, args.also_b) as ahead:
-        in_a = read_part(layout, "A", args.a, args.also_a)
-        a = _told("A", in_a)
-        in_b = ahead.part() or read_part(layout, "B", args.b, args.also_b)
-        b = _told("B", in_b)
+    in_a = read_part(layout, "A", args.a, args.also_a)
+    a = _told("A", in_a)
+    in_b = read_part(layout, "B", args.b, args.also_b)
+    b = _told("B", in_b)
     if are_tables(a, b):
         _check_whole((*in_a[1], *in_b[1]))
         return _compare_tables(compare_tables(a, b), args)

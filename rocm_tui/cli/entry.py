@@ -24,7 +24,6 @@ from rocm_tui import __version__, say
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.parser import Parser
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.late_methods import compile_when_called
 
 _OWN = "rocm_tui.spelled"
 
@@ -114,7 +113,6 @@ def build_parser(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error is one line on stderr."""
     _prepare_streams()
-    compile_when_called()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

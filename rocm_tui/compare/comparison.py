@@ -34,7 +34,6 @@ from rocm_tui.compare.types import (
     log_ratios,
 )
 from rocm_tui.compare.verdict import noise
-from rocm_tui.halves import in_halves
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.records import Seen, uid_of
@@ -87,7 +86,7 @@ def compare(a: Part, b: Part) -> Comparison:
     matched, rest_a, rest_b = pair_up(a, b)
     asked = _asked(a), _asked(b)
     devices = [_facts(sessions, "device", "arch") for sessions in asked]
-    ratios = in_halves(_ratios, matched)
+    ratios = [log_ratios(left.rows, right.rows) for left, right in matched]
     sure = noise(ratios, same_device=not all(devices) or devices[0] == devices[1])
     pairs: list[Pair] = []
     untimed: list[Row] = []
@@ -110,10 +109,6 @@ def compare(a: Part, b: Part) -> Comparison:
         noise=sure,
         notes=tuple(_notes(*asked, sure)),
     )
-
-
-def _ratios(pairs: Sequence[tuple[ProblemRows, ProblemRows]]) -> list[list[float]]:
-    return [log_ratios(left.rows, right.rows) for left, right in pairs]
 
 
 def _alone(problems: Iterable[ProblemRows]) -> tuple[tuple[Standpoint, ...], list[Row]]:

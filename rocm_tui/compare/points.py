@@ -17,7 +17,6 @@ from statistics import median
 
 from backend.model.choice import Caches, Choice, Measurement
 from backend.model.origin import provider
-from backend.model.quick import quick
 from backend.model.tuning import Tuning
 from rocm_tui.compare.problems import ProblemRows
 from rocm_tui.compare.types import (
@@ -47,7 +46,6 @@ from rocm_tui.session.model import Row
 from rocm_tui.session.systems import counting
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Use:
     """A tuning, the choice that is in use since, and the time that it gave it."""

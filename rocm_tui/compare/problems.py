@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 
 from backend.model.choice import Measurement
 from backend.model.origin import device_kind
-from backend.model.quick import quick
 from backend.model.session import systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.compare.types import Part
@@ -82,7 +81,6 @@ _DIALECT = ":"
 """Stands in the precision keys of torch 2.15 (`cuda:none,mkldnn:none`), not in `highest`."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ProblemRows:
     """One problem of a part: its tunings and its measurements, latest first; the versions of torch

@@ -15,7 +15,6 @@ from typing import Literal
 
 from backend.model.choice import Choice, Measurement, Verdict
 from backend.model.problem import TuningKey
-from backend.model.quick import quick
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.session.model import Row
@@ -141,7 +140,6 @@ class Part:
     took: Mapping[tuple[str, TuningKey | None], str] = field(default_factory=dict)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Standpoint:
     """What one part knows of one problem.
@@ -182,7 +180,6 @@ def calls_of(rows: Sequence[Row]) -> int | None:
     return max(Counter(asked).values())
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A problem that both parts tuned.

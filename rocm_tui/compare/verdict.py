@@ -16,7 +16,6 @@ from statistics import geometric_mean, median
 from typing import Literal
 
 from backend.model.choice import MeasuredChoice, Measurement, Verdict
-from backend.model.quick import quick
 from rocm_tui.compare.types import LONGEST, SHORTEST, Noise
 from rocm_tui.session.numbers import duration, factor, percent, signed
 from rocm_tui.session.stats import TIE_BAND
@@ -135,7 +134,6 @@ ENOUGH = 3
 """Measurements of one problem, the least disturbed of which is believed."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """The fields of a `Pair` that judge it."""

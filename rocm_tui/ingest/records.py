@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
-from backend.model.quick import quick
 from backend.model.session import Fault
 from backend.model.word import Word
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wai
     from backend.model.tuning import Tuning
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A tuning as its source tells it now; the same `uid` again replaces the earlier version.

@@ -12,7 +12,6 @@ from dataclasses import fields as dataclass_fields
 from typing import Any, Generic, TypeVar
 
 from rocm_tui import say
-from rocm_tui.halves import in_halves
 from rocm_tui.harmless import plain, plain_all
 from rocm_tui.render.column import Column as Column
 from rocm_tui.render.column import Span as Span
@@ -88,13 +87,10 @@ def text_table(
     width = say.width() if width is None else width
     right = "".join("r" if field.right else "l" for field in fields)
     texts = [field.text for field in fields]
-
-    def written(some: Sequence[_T]) -> list[list[str]]:
-        if ready is not None:
-            ready(some)
-        return [plain_all([text(thing) for text in texts]) for thing in some]
-
-    rows = in_halves(written, list(things))
+    things = list(things)
+    if ready is not None:
+        ready(things)
+    rows = [plain_all([text(thing) for text in texts]) for thing in things]
     if width is not None:
         return _fitted(fields, rows, width)
     return _aligned([[field.heading for field in fields], *rows], right)

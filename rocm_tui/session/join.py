@@ -22,7 +22,6 @@ from typing import TypeVar
 from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import alike
 from backend.model.problem import TuningKey
-from backend.model.quick import quick
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.packed import choice_count, choice_values
 from rocm_tui.session.merge import (
@@ -42,7 +41,6 @@ Bucket = tuple[object, ...]
 _Key = TypeVar("_Key")
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Member:
     """One source's view of a tuning; `seq` counts arrivals, `id` is the tuning's, if computed.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from backend.model.kernel import TRITON
 from backend.model.problem import TuningKey
-from backend.model.quick import quick
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import source_of
 from rocm_tui.session.graphs import Asked
@@ -31,7 +30,6 @@ _OF_DEVICE = "#@"
 """Stands before the index of a device in a row's key, which has no such place otherwise."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Row:
     """One tuning as it is shown.

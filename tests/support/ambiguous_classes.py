@@ -6,7 +6,7 @@ of a name, remove the name.
 
 AMBIGUOUS = frozenset(
     """
-    Access Agreement Ahead Answer Asked Beat Bench Beside Call Calls Change Check Child Code
+    Access Agreement Answer Asked Beat Bench Beside Call Calls Change Check Child Code
     Compile Compiled Computed Cpu Device Difference Differing Digit Done Doubt Ended Entry
     Facts Finding Gain Gathered Gone Gpu GraphText Group Held Hello Hit Kernel Known
     Launch Layout Library Limits Lost Mark Member News NotCompiled NotMeasured NotTried NotTuned

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.gathered import Gathered
 from rocm_tui.ingest.follow.notify import Notifier
-from rocm_tui.ingest.follow.shared import read_all
 from rocm_tui.ingest.follow.sources import (
     SourceSet,
     follower,
@@ -146,7 +146,7 @@ def read_sources(paths: Sequence[str]) -> list[Record]:
         elif os.path.isdir(path):  # noqa: PTH112
             records += _read_folder(path)
         elif os.path.exists(path):  # noqa: PTH110
-            records += read_all([Tailer(path, known_format(path))])
+            records += _read_to_end(Tailer(path, known_format(path)))
         else:
             records.append(Unread(path, "no such file or folder"))
     return records
@@ -157,9 +157,14 @@ def _read_folder(path: str) -> list[Record]:
         tree = Walker().walk(path)
     except OSError as error:
         return [unlistable(path, error)]
-    records = read_all(list(map(follower, members_of(tree))))
+    followers = map(follower, members_of(tree))
+    records = [record for each in list(followers) for record in _read_to_end(each)]
     problem = unsearched(path, tree)
     return [*records, problem] if problem else records
+
+
+def _read_to_end(source: Tailer | Gathered) -> list[Record]:
+    return [*source.poll(), *source.close()]
 
 
 def _far_sources(

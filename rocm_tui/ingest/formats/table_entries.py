@@ -6,20 +6,19 @@ half written: it counts once nothing has come for a while, and what comes then r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import ClassVar
 from weakref import WeakSet
 
 from backend.model.choice import Choice
 from backend.model.problem import Problem
-from backend.model.session import Fault
 from backend.model.tuning import TableEntry, Tuning
 from backend.tables.gemm import NotAProblem
 from backend.tables.model import BOM, MAX_LINE, TOO_LONG, Entry, NotARow, Table, Tuner
 from backend.tables.registry import tuner_named
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import Complaints, NotReadable, StreamReader, Told, WholeLines
-from rocm_tui.ingest.records import Record, Seen, is_entry
+from rocm_tui.ingest.records import Record, Seen
 
 MOST_ROWS = 20_000
 """Entries of all files that are followed at once that are told. The screen of entries reads the
@@ -124,24 +123,6 @@ class TableReader:
         line, before = self._last
         same = self._lines.entry(line, before.line, 0) == before
         return [] if same else self._seen(line, before.line)
-
-
-def within_room(records: Iterable[Record]) -> list[Record]:
-    """What several processes told, of which each had room for as many entries."""
-    kept: list[Record] = []
-    beyond: dict[str, None] = {}
-    room = MOST_ROWS
-    for record in records:
-        if isinstance(record, Fault) and record.what == MORE:
-            beyond[record.source] = None
-        elif not is_entry(record):
-            kept.append(record)
-        elif room:
-            room -= 1
-            kept.append(record)
-        else:
-            beyond[record.tuning.sources[0]] = None
-    return kept + [Fault(source, MORE) for source in beyond]
 
 
 def records_of(table: Table, problem: Callable[[Entry], Problem]) -> Told:
