@@ -87,6 +87,7 @@ def text_table(
     width = say.width() if width is None else width
     right = "".join("r" if field.right else "l" for field in fields)
     texts = [field.text for field in fields]
+
     things = list(things)
     if ready is not None:
         ready(things)
