@@ -32,8 +32,7 @@ from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key
-from rocm_tui.tui.widgets.page_bar import PageBar
+from rocm_tui.tui.widgets.one_line import Key, PageBar
 from rocm_tui.tui.widgets.roofline import RooflineView
 
 

@@ -25,8 +25,7 @@ from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.code_view import CodeView
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
-from rocm_tui.tui.widgets.page_bar import PageBar
+from rocm_tui.tui.widgets.one_line import Key, OneLine, PageBar
 
 if TYPE_CHECKING:  # types only: the templates behind them are loaded in a thread
     from rocm_tui.render.code import Code

@@ -8,8 +8,8 @@ from textwrap import wrap
 from rich.cells import cell_len
 
 from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
-from rocm_tui.render.order import falls, lines_by
 from rocm_tui.render.table import Cells, Column, Line, Span
+from rocm_tui.session.quantity import quantity
 from rocm_tui.tui.widgets.line_view import LineView
 
 
@@ -103,3 +103,28 @@ class Grid(LineView):
     def empty(self, width: int) -> list[Line]:
         parts = wrap(self.nothing, max(20, width - 4))
         return [(), *((("  " + part, "dim"),) for part in parts)]
+
+
+def lines_by(texts: Sequence[str], reverse: bool) -> list[int]:
+    """The places of these cells in order: quantities the largest first, words by their letters, or
+    `reverse`. Cells that say nothing stand last either way; equal ones keep their order."""
+    known = [at for at, text in enumerate(texts) if text.strip(" –")]
+    values = [quantity(texts[at]) for at in known]
+    if known and all(value is not None for value in values):
+        pairs = sorted(zip(values, known, strict=True), key=_quantity, reverse=not reverse)
+        places = [at for _, at in pairs]
+    else:
+        places = sorted(known, key=lambda at: texts[at].casefold(), reverse=reverse)
+    there = set(known)
+    return [*places, *(at for at in range(len(texts)) if at not in there)]
+
+
+def falls(texts: Sequence[str], reverse: bool) -> bool:
+    """Whether the largest, or the last letter, is on top then."""
+    known = [quantity(text) for text in texts if text.strip(" –")]
+    numeric = bool(known) and all(value is not None for value in known)
+    return numeric != reverse
+
+
+def _quantity(pair: tuple[float | None, int]) -> float:
+    return pair[0] or 0.0

@@ -1,13 +1,16 @@
 """A scrolling list of lines that writes to the terminal only the cells that changed.
 
 Textual repaints whole regions. Over SSH the bytes count, so this widget remembers what it last
-painted, compares, and asks for the narrowest region of each line that differs. It scrolls by
-itself: a changed virtual size would lay out and repaint the whole screen.
+painted, compares, and refreshes the narrowest region of each line that differs. It scrolls
+without Textual's scroll bars: a changed virtual size would lay out and repaint the whole screen.
+
+Textual's `DataTable` keeps a row object and a cell for everything it lists. 10,000 rows of nine
+columns take 1.2 s and 19 MB, 50,000 take 6 s and 79 MB, and a new first row means a sort of all
+(75 ms). A line here is made only while it is in view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -27,8 +30,6 @@ if TYPE_CHECKING:  # types only: the first screen is made of lists
     from rocm_tui.render.table import Line, Span
 
 _WHEEL = 3
-_KEPT = 300
-"""Lines and strips that are remembered: a new line moves those below, which stay as they are."""
 
 
 class LineView(Widget, can_focus=True):
@@ -80,10 +81,7 @@ class LineView(Widget, can_focus=True):
         self.painted = 0
         self._shown: dict[int, Line] = {}
         self._shown_at = Size(0, 0)
-        self._fitted_lines: dict[tuple[Line, object], Line] = {}
         self._head: list[Line] = []
-        self._strips: dict[tuple[Line, bool], Strip] = {}
-        self._strips_of: object = None
 
     # What a subclass gives.
 
@@ -151,15 +149,8 @@ class LineView(Widget, can_focus=True):
             at = index == self.cursor
             mark: Span = ("▌" if self.has_focus else "▏", "accent") if at else (" ", "")
             rail: Span = ("┃" if y - len(self._head) in thumb else " ", "rail")
-            given, frame = self.line(index, inner - 1), (mark, rail, at, inner)
-            fitted = self._fitted_lines.get((given, frame))
-            if fitted is None:
-                if len(self._fitted_lines) > _KEPT:
-                    self._fitted_lines.clear()
-                line = _fit((mark, *given), inner)
-                fitted = (*line, rail, ("", "cursor" if at else ""))
-                self._fitted_lines[given, frame] = fitted
-            lines.append(fitted)
+            line = _fit((mark, *self.line(index, inner - 1)), inner)
+            lines.append((*line, rail, ("", "cursor" if at else "")))
         return lines[:height]
 
     def _thumb(self, count: int) -> range:
@@ -171,24 +162,10 @@ class LineView(Widget, can_focus=True):
         return range(start, start + size)
 
     def render_line(self, y: int) -> Strip:
-        """A strip that was drawn before is taken again: a list that scrolls has the same lines.
-
-        The first paint comes before the event that says the size, and shows all there is.
-        """
+        """Return line `y`. The first paint comes before the event that reports the size."""
         if not self._shown:
             self._changed()
         line, styles = self._shown.get(y, ()), palette.styles(self.app)
-        drawn_with = self.size.width, styles
-        if self._strips_of != drawn_with or len(self._strips) > _KEPT:
-            self._strips_of = drawn_with
-            self._strips.clear()
-        key = line, self.has_focus
-        strip = self._strips.get(key)
-        if strip is None:
-            strip = self._strips[key] = self._drawn(line, styles)
-        return strip
-
-    def _drawn(self, line: Line, styles: Mapping[str, Style]) -> Strip:
         on_cursor = bool(line) and line[-1] == ("", "cursor")
         base = styles[""]
         if on_cursor:

@@ -20,11 +20,9 @@ from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion, Offer, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
 from rocm_tui.tui.host import Host
-from rocm_tui.tui.widgets import split
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.filter_bar import FilterBar, Offers, order_in
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.split import WIDE
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread, or with the first filter
@@ -38,6 +36,30 @@ _PAUSE = 0.15
 """Seconds that the cursor must rest on a tuning before files are read for it."""
 _STEP = 4
 """Columns that a key moves the border by; lines by one."""
+WIDE = 150
+"""Columns from which the choices stand beside the table."""
+_BESIDE = 72
+"""Columns that the choices keep where there is room for that."""
+_FEWEST = 36
+_LOWEST = 5
+"""Columns and lines that each of the two keeps, wherever a person puts the border."""
+
+
+def columns_of_table(width: int, wanted: int) -> int:
+    """What the table gets beside the choices: what its columns want, as far as the choices keep
+    their room; the choices get the rest."""
+    return max(_FEWEST, min(wanted, width - 1 - min(_BESIDE, width * 2 // 5)))
+
+
+def moved(size: int, by: int, whole: int, *, beside: bool) -> int:
+    """The table's size with the border moved, as far as both keep something."""
+    least = _FEWEST if beside else _LOWEST
+    return max(least, min(size + by, whole - least))
+
+
+def size_of(share: float, whole: int, *, beside: bool) -> int:
+    """The table's part of a whole that a person gave it, in cells."""
+    return moved(round(share * whole), 0, whole, beside=beside)
 
 
 class Panes(Vertical):
@@ -119,10 +141,10 @@ class Panes(Vertical):
         self.set_class(0 < share < 1, "-split")
         size = None
         if 0 < share < 1:
-            size = split.size_of(share, whole, beside=self._beside)
+            size = size_of(share, whole, beside=self._beside)
         elif self._beside:
             self._wanted = max(self._wanted, self.table.wanted)  # it jumps to and fro for nobody
-            size = split.columns_of_table(self.screen.size.width, self._wanted)
+            size = columns_of_table(self.screen.size.width, self._wanted)
         self._give(size)
 
     def _give(self, size: int | None) -> None:
@@ -145,7 +167,7 @@ class Panes(Vertical):
     def _put_border(self, size: int) -> None:
         whole = self._whole
         if whole > 0:
-            size = split.moved(size, 0, whole, beside=self._beside)
+            size = moved(size, 0, whole, beside=self._beside)
             self.memory.remember(self._share, round(size / whole, 4))
             self._place_border()
 

@@ -5,17 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.message import Message
 
+from rocm_tui.config.places import config_given
 from rocm_tui.harmless import plain
-from rocm_tui.render.layout import heading, slot_at
+from rocm_tui.render import facets, groups, narrow
+from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.job_progress import mark
+from rocm_tui.render.layout import GAP, Slot, fit, heading, natural, slot_at
+from rocm_tui.render.shares import SHARES
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session.difference import Tally
+from rocm_tui.session.facets import Differing, SourceNames, source_of
 from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange, folds
 from rocm_tui.session.model import Row
+from rocm_tui.session.named import short_names
 from rocm_tui.session.news import News, names_of
 from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
@@ -23,7 +32,6 @@ from rocm_tui.session.query.order import ordered, placer
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.tuning_lines import TuningLines
 
 if TYPE_CHECKING:  # types only: jobs and filters are asked for later
     from rocm_tui.jobs.queue import Job
@@ -34,6 +42,11 @@ SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
 _COLUMNS = {field.column or field.name: field for field in FIELDS}
 """The field that orders a column, by the column's key."""
 
+_SAMPLE = 200
+"""Rows that decide how wide the columns are."""
+_MEASURED = ("shape", "dtype", "winner", "pin", "tuner", "device", "devices", "layout", "rank")
+_BEATEN = 9
+"""Cells of a lead that names the choice which is faster."""
 _EDGES = 3
 """Cells for the mark of the cursor, the rail, and a blank."""
 
@@ -43,6 +56,97 @@ def _alike(entry: Entry, other: Entry) -> bool:
     if isinstance(entry, Row) or isinstance(other, Row):
         return isinstance(entry, Row) and isinstance(other, Row) and entry.key == other.key
     return type(entry) is type(other) and entry.group == other.group
+
+
+def _widths(row: Row) -> tuple[int, ...]:
+    """Cells that the contents of the measured columns take."""
+    cells = tuning_cells.cells(row, 0.0, keys=_MEASURED)
+    return tuple([cell_len(text) for text, _ in cells.values()])
+
+
+def _hidden() -> frozenset[str]:
+    """The keys of the columns that the settings hide."""
+    if not config_given():
+        return frozenset()
+    from rocm_tui.config.reading import config  # for those who have settings
+    from rocm_tui.tui.looks import hidden
+
+    return hidden(config().columns.hide)
+
+
+class TuningLines:
+    """What `measure` was last told of decides the columns."""
+
+    def __init__(self) -> None:
+        self._slots: tuple[Slot, ...] = ()
+        self._fitted: object = None
+        self._wants: dict[str, int] = {}
+        self._hidden = _hidden()
+        self._names: Mapping[str, str] = {}
+        self._differing = Differing()
+        self._sources = SourceNames()
+
+    def measure(self, rows: list[Row], by: str) -> None:
+        """The widest content of each column, among the first of these rows, grouped `by` that."""
+        sample = rows[:_SAMPLE]
+        widths = zip(*map(_widths, sample), strict=True) if sample else repeat((0,))
+        self._wants = dict(zip(_MEASURED, map(max, widths), strict=False))
+        ops = {row.tuning.op for row in rows}
+        self._wants["op"] = max((cell_len(narrow.op(op)) for op in ops), default=0)
+        if len(rows) > _SAMPLE:  # the others may hold wider ones
+            for column in tuning_cells.COLUMNS:
+                if self._wants.get(column.key):
+                    self._wants[column.key] = max(column.least, self._wants[column.key])
+        # Columns of one width say it themselves: 0 is no content that asks for less.
+        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
+        differing, names = facets.shown(rows, self._differing.of, self._sources.of)
+        for key in facets.KEYS - differing.keys():
+            self._wants.pop(key, None)
+        if "source" in differing:
+            self._wants["source"] = max(map(cell_len, names.values()))
+        elif by == "session":
+            names = short_names(map(source_of, sample))
+        self._names = names
+        if any(row.tuning.measured is not None for row in sample):
+            self._wants |= {"error": 0, "lead": _BEATEN}
+        if any(row.share is not None for row in sample):
+            self._wants |= dict.fromkeys((field.key for field in SHARES), 0)
+        for key in self._hidden:
+            self._wants.pop(key, None)
+
+    @property
+    def wanted(self) -> int:
+        """Cells in which no column is cut or left out."""
+        return natural(tuning_cells.COLUMNS, self._wants)
+
+    def slots(self, width: int) -> tuple[Slot, ...]:
+        """The columns that so many cells have room for."""
+        state = (width, *self._wants.items())
+        if state != self._fitted:
+            self._fitted = state
+            self._slots = fit(tuning_cells.COLUMNS, self._wants, width)
+        return self._slots
+
+    def line(self, entry: Entry, by: str, width: int, now: float, job: Job | None) -> Line:
+        """How an entry of a list grouped `by` that is shown; `job` is about it."""
+        if isinstance(entry, Heading):
+            return groups.heading_line(entry, by, self._names)
+        if isinstance(entry, Folded):
+            return groups.folded_line(entry)
+        return self._drawn(entry, self.slots(width), now, job)
+
+    def _drawn(self, row: Row, slots: tuple[Slot, ...], now: float, job: Job | None) -> Line:
+        cells = tuning_cells.cells(row, now, self._names, [slot.column.key for slot in slots])
+        place = "lead" if "lead" in cells else "gain"  # a narrow screen has no lead
+        if job is not None and place in cells:
+            runs = row.tuning.state == "running" and place == "lead"
+            own = cells[place][0] if runs else ""
+            cells[place] = mark(job, own), "dim" if job.state == "queued" else "accent"
+        line: list[tuple[str, str]] = []
+        for slot in slots:
+            text, style = cells[slot.column.key]
+            line += [(slot.cell(text), style), (" " * GAP, "")]
+        return tuple(line[:-1])
 
 
 class TuningsTable(LineView):

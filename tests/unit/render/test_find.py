@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
-from rocm_tui.render.find import fields_markdown
+from rocm_tui.session.query.fields import FIELDS, QueryField
 from rocm_tui.session.query.grammar import parse
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "find.md"
 _FIELDS = re.compile(r"(<!-- fields -->\n).*?(<!-- end of fields -->)", re.DOTALL)
+
+
+def fields_markdown() -> Iterator[str]:
+    """The lines of the table."""
+    yield "| field | is | for example | also |"
+    yield "|---|---|---|---|"
+    for field in FIELDS:
+        also = ", ".join(f"`{name}`" for name in field.also)
+        yield f"| `{field.name}` | {field.about}{_units(field)} | `{field.example}` | {also} |"
+
+
+def _units(field: QueryField) -> str:
+    units = [name for name in field.units if name]
+    return f" ({', '.join(units)})" if units else ""
 
 
 def test_the_page_has_the_fields_of_the_table() -> None:

@@ -18,20 +18,20 @@ from rocm_tui.launch.launched import Launched
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets import split
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.output_pane import OutputPane
+from rocm_tui.tui.widgets.panes import WIDE, columns_of_table, moved, size_of
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
 
 
 def test_the_table_gets_what_it_wants_and_the_choices_the_rest() -> None:
-    assert split.columns_of_table(220, 100) == 100
-    assert split.columns_of_table(220, 400) == 220 - 1 - 72
-    assert split.columns_of_table(150, 400) == 150 - 1 - 60
-    assert split.columns_of_table(220, 0) == 36
-    assert split.moved(100, 500, 200, beside=True) == 164
-    assert split.moved(10, -50, 40, beside=False) == 5
-    assert split.size_of(0.25, 200, beside=True) == 50
+    assert columns_of_table(220, 100) == 100
+    assert columns_of_table(220, 400) == 220 - 1 - 72
+    assert columns_of_table(150, 400) == 150 - 1 - 60
+    assert columns_of_table(220, 0) == 36
+    assert moved(100, 500, 200, beside=True) == 164
+    assert moved(10, -50, 40, beside=False) == 5
+    assert size_of(0.25, 200, beside=True) == 50
 
 
 async def test_no_column_is_missing_while_the_choices_have_room(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_keys_and_the_mouse_move_the_border(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     write_cache(tmp_path, 8)
-    wide = size[0] >= split.WIDE
+    wide = size[0] >= WIDE
     async with running(tmp_path, size=size) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
 

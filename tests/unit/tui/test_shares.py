@@ -17,7 +17,7 @@ from rocm_tui.render.tunings import cells
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.fields import BY_NAME
 from rocm_tui.session.shares import Part, Share, Told
-from rocm_tui.tui.widgets.tuning_lines import TuningLines
+from rocm_tui.tui.widgets.tunings import TuningLines
 from tests.support.graph_log import tune, use, write_program, writer_of
 from tests.support.profile_lab import FORWARD, training
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache

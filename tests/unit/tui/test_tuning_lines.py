@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 
 from backend.model.tuning import Tuning
-from rocm_tui.render import narrow
 from rocm_tui.session import news
 from rocm_tui.session.model import Row
 from rocm_tui.session.news import News, names_of
-from rocm_tui.tui.widgets.tuning_lines import TuningLines
+from rocm_tui.tui.widgets.tunings import TuningLines
 
 
 def row(number: int, op: str, *aliases: str) -> Row:
@@ -21,14 +19,6 @@ def row(number: int, op: str, *aliases: str) -> Row:
 
 def op_width(lines: TuningLines) -> int:
     return next(slot.width for slot in lines.slots(200) if slot.column.key == "op")
-
-
-def counted(told: Callable[[str], str], asked: list[str]) -> Callable[[str], str]:
-    def tell(op: str) -> str:
-        asked.append(op)
-        return told(op)
-
-    return tell
 
 
 def test_an_op_is_as_wide_as_the_widest_of_all_rows_whatever_came_and_went() -> None:
@@ -43,17 +33,6 @@ def test_an_op_is_as_wide_as_the_widest_of_all_rows_whatever_came_and_went() -> 
         anew = TuningLines()
         anew.measure(shown, "")
         assert op_width(lines) == op_width(anew) == max(8, *(len(r.tuning.op) for r in rows))
-
-
-def test_the_ops_of_rows_that_stay_are_not_looked_at_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[str] = []
-    lines, rows = TuningLines(), [row(n, f"op{n}") for n in range(500)]
-    lines.measure(rows, "")
-    monkeypatch.setattr(narrow, "op", counted(narrow.op, asked))
-    lines.measure([row(500, "new"), *rows], "")
-    assert asked == ["new"]
 
 
 def test_what_came_is_compared_with_rows_of_its_ids_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from rocm_tui.render.order import falls, lines_by
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.quantity import quantity
+from rocm_tui.tui.widgets.grid import falls, lines_by
 
 
 @pytest.mark.parametrize("value", [1e-4, 0.0021, 0.57, 1.0, 9.99, 48.2, 640.0, 3599.0, 8.1e4])
