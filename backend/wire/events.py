@@ -81,14 +81,6 @@ _TIMED = re.compile(
     rf'\{{"event":"choice_timed","n":({_WHOLE}),"hash":{_TEXT},"ms":({_REAL})\}}\s*'.encode()
 )
 _SELECTED = re.compile(rf'\{{"event":"choice_selected","n":({_WHOLE}){_SELECTED_END}\s*'.encode())
-_TUNING = re.compile(
-    rf"{_STARTED_LINE}\n"
-    rf'((?:\{{"event":"choice_compiled","n":\1,"hash":"{_CHARS}","seconds":(?:null|{_REAL})\}}\n)*)'
-    rf'(?:\{{"event":"benchmark_started","n":\1,"when":{_REAL}\}}\n)?'
-    rf'((?:\{{"event":"choice_timed","n":\1,"hash":"{_CHARS}","ms":{_REAL}\}}\n)*)'
-    rf'\{{"event":"choice_selected","n":\1{_SELECTED_END}\n'
-)
-_TIMES = re.compile(rf'"hash":{_TEXT},"ms":({_REAL})\}}\n')
 _OFFER = '{"name":%s,"hash":%s,"ms":null,"description":%s,"failed":false,"reason":null}'
 _OFFERS = re.compile(re.escape(_OFFER).replace("%s", _TEXT) + r"(?:,|\Z)")
 _AROUND = len(_OFFER % ('""', '""', '""')) + 1
@@ -120,41 +112,6 @@ class Start(NamedTuple):
     def event(self) -> TuningStarted:
         """The TuningStarted without its choices."""
         return TuningStarted(*self[:9], (), self.options, self.kernel, self.source)
-
-
-class WholeTuning(NamedTuple):
-    """What the lines of a tuning tell that stand together: its start, without the choices, which
-    come beside it; how many were compiled; the milliseconds of each, by its hash, and how many
-    lines tell of one; the hash of the one that was selected, why, when, and the seconds that took;
-    where these lines end."""
-
-    start: Start
-    compiled: int
-    timed: dict[str, float]
-    timings: int
-    selected: str
-    by: Selection
-    when: float
-    benchmark_seconds: float | None
-    precompile_seconds: float | None
-    end: int
-
-
-def decode_tuning(text: str, at: int) -> WholeTuning | None:
-    """The tuning whose lines begin there, if all of them are plain, have one number, and end with
-    what was selected; else None."""
-    match = _TUNING.match(text, at)
-    if match is None:
-        return None
-    *told, compiled, timed, when, selected, by, benchmark, precompile = match.groups()
-    start = _start(told)
-    if start is None or by not in _BY:
-        return None
-    times = {hash_: float(ms) for hash_, ms in _TIMES.findall(timed)}
-    counts = compiled.count("\n"), timed.count("\n")
-    seconds = _spent(benchmark), _spent(precompile)
-    end = intern(selected), _BY[by], float(when), *seconds
-    return WholeTuning(start, counts[0], times, counts[1], *end, match.end())
 
 
 def decode_timed(line: bytes) -> tuple[int, str, float] | None:

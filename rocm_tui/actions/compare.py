@@ -11,7 +11,6 @@ from backend.sharing.share import read_share
 from rocm_tui.actions.pick import load_model, require_read
 from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
 from rocm_tui.compare.types import Part
-from rocm_tui.ingest.packed import unpack
 from rocm_tui.session.model import Model
 from rocm_tui.session.named import NoSuchSession, meant
 from rocm_tui.ssh.address import is_far
@@ -25,14 +24,6 @@ def read_part(
     `name` is what a person calls this part: `A` or `B`. Raises NoSuchSession for a text that
     names neither, NoSuchSource for one that cannot be read, and ShareInvalid.
     """
-    part, problems = _read_part(layout, name, text, also)
-    unpack(row.tuning for row in part.rows)  # each choice is compared
-    return part, problems
-
-
-def _read_part(
-    layout: Layout, name: str, text: str, also: Sequence[str]
-) -> tuple[Part, Sequence[Fault]]:
     if text == "-" or is_far(text) or Path(text).exists():
         model = _model(_home(Path(text), layout), [text, *also])
         require_read(model, [text, *also])

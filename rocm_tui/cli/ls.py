@@ -18,7 +18,7 @@ from rocm_tui.ingest.collector import no_collector
 from rocm_tui.ingest.follow.looked import look_at
 from rocm_tui.render.nothing import why_nothing
 from rocm_tui.render.problems import problem_json, trouble_lines
-from rocm_tui.render.tunings import row_json, tunings_text, whole
+from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
 from rocm_tui.session.query.order import ordered
@@ -50,8 +50,6 @@ def do_ls(args: argparse.Namespace) -> int:
             say.err(str(mistake))
     layout = common.layout_of(args)
     model, found, paths = load_named(layout, args.paths)
-    if args.json or args.tied or args.filter or args.sort:
-        whole(found)
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
     rows = passing(rows, query, model.sessions)
     if args.sort or args.reverse:

@@ -10,7 +10,6 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.packed import unpack
 from rocm_tui.render import facets, narrow, table
 from rocm_tui.render.measured import measured_json, measurement_json
 from rocm_tui.render.pins import PIN_SIGNS, proved, state_on, state_text
@@ -314,12 +313,7 @@ def tunings_text(rows: Iterable[Row]) -> str:
     at = LIST.index(TYPE) + 1
     shares = _SHARES if any(row.share for row in rows) else ()
     fields = (*LIST[:at], *differing.values(), *LIST[at:], *shares)
-    return table.text_table(fields, rows, ready=whole)
-
-
-def whole(rows: Iterable[Row]) -> None:
-    """Make the choices of all rows at once, for who asks for them row by row."""
-    unpack(row.tuning for row in rows)
+    return table.text_table(fields, rows)
 
 
 # As JSON.

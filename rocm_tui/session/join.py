@@ -23,7 +23,6 @@ from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import alike
 from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.packed import choice_count, choice_values
 from rocm_tui.session.merge import (
     PLACES,
     compatible,
@@ -137,7 +136,7 @@ def _fullness(member: Member) -> tuple[int, int, int]:
         kind = 2
     else:
         kind = 0 if tuning.session is not None else 1
-    breadth = -choice_count(tuning) if kind == 2 else 0
+    breadth = -len(tuning.choices) if kind == 2 else 0
     return kind, breadth, member.seq
 
 
@@ -152,9 +151,7 @@ def _known_times(member: Member, caches: Sequence[Member]) -> list[Member]:
 
 
 def _rounded(tuning: Tuning) -> Counter[float]:
-    return _counted(
-        tuple([round(ms, PLACES) for ms in choice_values(tuning, "ms") if ms is not None])
-    )
+    return _counted(tuple([round(c.ms, PLACES) for c in tuning.choices if c.ms is not None]))
 
 
 _NO_TIMES: Counter[float] = Counter()

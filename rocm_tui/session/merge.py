@@ -15,7 +15,6 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.origin import device_kind
 from backend.model.problem import Shape, TuningKey
 from backend.model.tuning import REUSED, Seconds, Tuning
-from rocm_tui.ingest.packed import all_offered, choice_values
 
 PLACES = 4
 """Decimals of a time in an AUTOTUNE row."""
@@ -40,7 +39,7 @@ def is_cache(tuning: Tuning) -> bool:
 
 
 def hashes(tuning: Tuning) -> frozenset[str]:
-    return frozenset(filter(None, choice_values(tuning, "hash")))
+    return frozenset([choice.hash for choice in tuning.choices if choice.hash])
 
 
 def offered(views: Iterable[Tuning]) -> frozenset[str] | None:
@@ -187,8 +186,6 @@ def merge(views: Sequence[Tuning]) -> Tuning:
 def foreign(tunings: Sequence[Tuning]) -> list[frozenset[str]]:
     """Of each joined tuning the choices that it was not offered and another one of its key was:
     activations share a key, and the cache holds the choices of all."""
-    if all(map(all_offered, tunings)):  # most of them, and their choices need not be made
-        return [frozenset()] * len(tunings)
     by_key: dict[TuningKey, set[str]] = {}
     for tuning in tunings:
         if tuning.session is not None and tuning.key is not None:

@@ -19,7 +19,6 @@ from backend.model.ops import flops, gemm_sizes
 from backend.model.origin import provider
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.packed import choice_count
 from rocm_tui.session.asked import asked_dtypes, asked_sizes
 from rocm_tui.session.clock import indistinct
 from rocm_tui.session.merge import is_cache
@@ -53,18 +52,9 @@ _SHORT = {
 }
 
 
-_LAST: list[tuple[Tuning | None, tuple[Choice, ...]]] = [(None, ())]
-"""The tuning that was ranked last: who makes a row of one asks ten times in turn."""
-
-
 def ranked(tuning: Tuning) -> tuple[Choice, ...]:
     """The choices with a time that were put up together, fastest first."""
-    last, timed = _LAST[0]
-    if last is not tuning:
-        every = tuning.choices
-        timed = tuple([c for c in every if c.ms is not None and not c.failed and c.offered])
-        _LAST[0] = tuning, timed
-    return timed
+    return tuple([c for c in tuning.choices if c.ms is not None and not c.failed and c.offered])
 
 
 def tried(tuning: Tuning) -> int:
@@ -97,7 +87,7 @@ def single(tuning: Tuning) -> bool:
     if tuning.entry is not None:
         return False  # it is not known what that tuner tried
     alone = tuning.num_choices == 1 or tuning.selected_by == "only" or is_cache(tuning)
-    return alone and tuning.state == "done" and choice_count(tuning) == 1
+    return alone and tuning.state == "done" and len(tuning.choices) == 1
 
 
 def winner(tuning: Tuning) -> Choice | None:

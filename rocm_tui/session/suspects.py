@@ -20,7 +20,6 @@ from backend.model.choice import Choice
 from backend.model.ops import flops, traffic
 from backend.model.origin import device_kind
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.packed import PackedTuning
 from rocm_tui.session import clock, stats
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.peaks import Peak, fastest, math_kind
@@ -39,29 +38,18 @@ def suspicion(tuning: Tuning, peak: Peak | None = None) -> str | None:
     Those are the winner's, its nearest rival's and ATen's, as far as they were taken once. `peak`
     is what the device can do at best, where that is known.
     """
-    times = _extremes(tuning) if tuning.state != "running" else ()
-    if not times:
+    timed = stats.ranked(tuning) if tuning.state != "running" else ()
+    if not timed:
         return None
-    best, slowest = times
+    best, slowest = timed[0].ms or 0.0, timed[-1].ms or 0.0
     on_cpu = slowest > SCHEDULER_TICK / 2 and device_kind(tuning) == "cpu"  # else none waited
     impossible = _too_fast(tuning, best, peak) if peak is not None or best <= 0 else None
-    if impossible or on_cpu or slowest >= OFF * best:  # choices are asked for by few tunings
-        timed = stats.ranked(tuning)
+    if impossible or on_cpu or slowest >= OFF * best:
         deciding = _deciding(tuning, timed)
         if impossible and not _settled(tuning, timed[0]):
             return impossible
         return (_ticks(tuning, deciding) if on_cpu else None) or _off(tuning, deciding)
     return None
-
-
-def _extremes(tuning: Tuning) -> tuple[float, ...]:
-    """Milliseconds of the fastest and of the slowest of the choices that were put up together,
-    nothing where none has a time; packed ones stay so."""
-    packed = tuning.extremes if isinstance(tuning, PackedTuning) else None
-    if packed is not None:
-        return packed
-    timed = stats.ranked(tuning)
-    return (timed[0].ms or 0.0, timed[-1].ms or 0.0) if timed else ()
 
 
 def _deciding(tuning: Tuning, timed: Sequence[Choice]) -> list[Choice]:

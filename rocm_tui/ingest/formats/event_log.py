@@ -28,12 +28,10 @@ from backend.model.events import (
 from backend.model.session import LATEST, Session
 from backend.model.tuning import Tuning
 from backend.wire.events import (
-    WholeTuning,
     decode,
     decode_selected,
     decode_started,
     decode_timed,
-    decode_tuning,
 )
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.graph_events import GraphFolds, cleaned
@@ -48,7 +46,6 @@ from rocm_tui.ingest.formats.tuning_events import (
     finite,
     kept_hash,
 )
-from rocm_tui.ingest.formats.whole_tunings import Whole, tunings
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
 
 MAX_PROBLEMS = 20
@@ -68,7 +65,6 @@ class EventLog:
         self._line = 0
         self._session: Session | None = None
         self._folds: dict[int, TuningFold] = {}
-        self._whole: dict[int, Whole] = {}
         self._ended: dict[int, Tuning] = {}
         self._changed: dict[int, None] = {}
         self._graphs = GraphFolds(source)
@@ -79,19 +75,9 @@ class EventLog:
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
         dropped = self._lines.dropped
-        block = self._lines.block(data)
-        text, at = block.decode("latin-1"), 0  # a character a byte
-        while at < len(text):
-            whole = decode_tuning(text, at)
-            if whole is not None:
-                self._line += text.count("\n", at, whole.end)
-                self._end(whole)
-                at = whole.end
-            else:
-                self._line += 1
-                end = text.index("\n", at)
-                self._read(block[at:end])
-                at = end + 1
+        for line in self._lines.feed(data):
+            self._line += 1
+            self._read(line)
         if self._lines.dropped > dropped:
             what = "a line of more than 16 MiB"
             self._records += self._complaints.about(what, self._line + 1)
@@ -181,16 +167,9 @@ class EventLog:
 
     def _going(self, n: int) -> TuningFold | None:
         """The tuning of this number, to be told more of; None where no start is known."""
-        if whole := self._whole.pop(n, None):
-            self._folds[n] = whole.fold()
-        elif n in self._ended and n not in self._folds:
+        if n in self._ended and n not in self._folds:
             self._folds[n] = TuningFold.reopened(self._ended[n])
         return self._folds.get(n)
-
-    def _end(self, told: WholeTuning) -> None:
-        """Take all of a tuning at once."""
-        self._forget(told.start.n)
-        self._whole[told.start.n] = Whole(told, self._session, self._sources)
 
     def _start(self, event: TuningStarted, choices: Mapping[str, Known], count: int) -> None:
         self._forget(event.n)
@@ -201,7 +180,6 @@ class EventLog:
         """Another tuning has this number from now on."""
         self._ended.pop(n, None)
         self._folds.pop(n, None)
-        self._whole.pop(n, None)
         self._changed[n] = None
 
     def _cut(self) -> None:
@@ -224,18 +202,13 @@ class EventLog:
     def _told(self) -> list[Record]:
         """The tunings of which something was told since the last time."""
         records: list[Record] = []
-        whole = dict(zip(self._whole, tunings(list(self._whole.values())), strict=True))
-        self._whole.clear()
         for n in self._changed:
-            if n in whole:
-                tuning, ended = whole[n], True
-            else:
-                fold = self._folds[n]
-                tuning, ended = fold.result(), fold.state != "running"
+            fold = self._folds[n]
+            tuning = fold.result()
             records.append(Seen(uid_of(self.source, n), tuning))
-            if ended:
+            if fold.state != "running":
                 self._ended[n] = tuning
-                self._folds.pop(n, None)
+                del self._folds[n]
         for n in list(self._ended)[:-_LATE]:
             del self._ended[n]
         self._changed = {}

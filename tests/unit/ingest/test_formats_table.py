@@ -13,8 +13,7 @@ from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.ingest import formats
 from rocm_tui.ingest.follow.watcher import read_sources
-from rocm_tui.ingest.formats import event_log, registry
-from rocm_tui.ingest.formats.autotune import fast as search
+from rocm_tui.ingest.formats import event_log, registry, stderr_log
 from rocm_tui.ingest.formats.reader import Complaints, Format, WholeLines
 from rocm_tui.ingest.formats.stderr_log import StderrLog
 from rocm_tui.ingest.records import Record, Seen
@@ -95,7 +94,7 @@ def test_a_line_that_is_too_long_is_one_problem_in_its_place(
 def test_a_marker_cut_in_two_is_lost_however_the_bytes_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search, "MAX_LINE", 300)
+    monkeypatch.setattr(stderr_log, "MAX_LINE", 300)
     before = b"step 1\n" * 20_000 + b"[x] out of resource: y\n"
     data = before + b"z" * 295 + b"AUTOTUNE mm(4x4, 4x4)\nstep 2\n"
     for size in (7, len(data)):

@@ -30,7 +30,6 @@ from backend.wire.events import (
     decode_selected,
     decode_started,
     decode_timed,
-    decode_tuning,
     encode,
 )
 from rocm_tui.ingest.formats import event_log
@@ -132,7 +131,7 @@ def read(log: bytes, cuts: list[int]) -> list[Record]:
 
 
 def the_long_way(log: bytes, cuts: list[int]) -> list[Record]:
-    names = ("decode_timed", "decode_started", "decode_selected", "decode_tuning")
+    names = ("decode_timed", "decode_started", "decode_selected")
     none = dict.fromkeys(names, lambda *_: None)
     with patch.multiple(event_log, **none):
         return read(log, cuts)
@@ -188,30 +187,3 @@ def test_the_short_way_is_taken() -> None:
     assert decode_timed(encode(timed).encode() + b"\n") == (3, "triton_mm-abc=[x]", 0.0123)
     for odd in (b'"a\\u001b","ms":0.5}', b'"a","ms":1.0e999}', b'"a","ms":01.5}'):
         assert decode_timed(b'{"event":"choice_timed","n":1,"hash":' + odd) is None
-
-
-def test_a_tuning_is_taken_at_once() -> None:
-    choices = (Choice("mm", "mm-ext"), Choice("triton_mm_1", "triton_mm-0a", None, "BLOCK_M=16, x"))
-    events: list[Event] = [
-        TuningStarted(
-            3, 1.5, "mm", "[('cpu', 'torch.float32', 2, 2)]", "highest", ((2, 2), (2, 2)),
-            ((2, 1), (2, 1)), ("torch.float32",) * 2, "cpu", choices,
-        ),
-        ChoiceCompiled(3, "triton_mm-0a", 0.5),
-        BenchmarkStarted(3, 2.0),
-        ChoiceTimed(3, "mm-ext", 0.25),
-        ChoiceTimed(3, "triton_mm-0a", 0.5),
-        ChoiceSelected(3, 2.5, "mm-ext", "timing", 0.5, None),
-    ]  # fmt: skip
-    lines = [f"{encode(event)}\n" for event in events]
-    text = "".join(lines)
-    whole = decode_tuning(f"x\n{text}{text}", 2)
-    assert whole is not None
-    assert (whole.compiled, whole.timed, whole.timings) == (
-        1, {"mm-ext": 0.25, "triton_mm-0a": 0.5}, 2,
-    )  # fmt: skip
-    assert (whole.selected, whole.by, whole.when) == ("mm-ext", "timing", 2.5)
-    assert whole.end == 2 + len(text)
-    odd = lines[3].replace('"n":3', '"n":4')
-    for other in (lines[:-1], [*lines[:4], odd, *lines[4:]], lines[1:], [text[:-1]]):
-        assert decode_tuning("".join(other), 0) is None

@@ -11,8 +11,8 @@ Since torch 2.13 it is this (older versions leave parts out):
       triton_bmm_3 0.6444 ms 88.4% BLOCK_M=32, num_warps=2
     SingleProcess AUTOTUNE benchmarking takes 3.0 seconds and 0.1 seconds precompiling for 2 choices
 
-Stated here once for all who look for it: line by line (`lines`), a whole table at a time (`plain`),
-the search of a big file, and the filter of `run --quiet`. Every search is linear in the text.
+Stated here once for all who look for it: line by line (`lines`), the search of a big file, and the
+filter of `run --quiet`. Every search is linear in the text.
 """
 
 from __future__ import annotations
@@ -163,16 +163,6 @@ def _closing(text: str, start: int) -> int:
 
 _SIZES = r"[0-9]{1,19}(?:x[0-9]{1,19})*(?:, [0-9]{1,19}(?:x[0-9]{1,19})*)*"
 _ALL_SIZES = re.compile(_SIZES)
-_HEADER = re.compile(rf"{AUTOTUNE}({OP})\(({_SIZES})\)", re.ASCII)
-
-
-def plain_header(line: str) -> Header | None:
-    """The header that all of a line is, if its sizes are numbers: most of them."""
-    match = _HEADER.fullmatch(line)
-    if match is None:
-        return None
-    text = line[len(AUTOTUNE) :][:300]
-    return Header(match[1], _shapes(match[2]), text, quoted=False, when=None)
 
 
 def _shapes(sizes: str) -> tuple[Shape, ...]:

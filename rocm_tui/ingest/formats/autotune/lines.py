@@ -52,9 +52,9 @@ _MAX_TRIES = 8
 
 AUTOTUNE_MARK = AUTOTUNE.encode()
 _TRITON = tuple(line.encode() for line in LINES)
-MARKERS = ((AUTOTUNE_MARK, (2, 1)), (_TRITON[0], (0, 18)))
-"""What a line holds that matters wherever it stands; and the places in it of letters that few logs
-are full of: T, else U and f."""
+MARKERS = ((AUTOTUNE_MARK, 1), (_TRITON[0], 0))
+"""What a line holds that matters wherever it stands; and the place in it of a letter that few logs
+are full of: U and T."""
 BEFORE = (STATS[1:-1].encode(), OUT_OF_RESOURCE.encode())
 """What may stand before a table and belongs to it."""
 _WORDS = (MS, AUTOTUNE, STATS[1:-1], STRIDES, DTYPES, *DOTS, OUT_OF_RESOURCE, *LINES)
@@ -147,12 +147,6 @@ def single_part(text: str) -> tuple[int, Part] | None:
     """The one thing that a line says; None if that is nothing, or more."""
     several = list(parts(text))
     return several[0] if len(several) == 1 else None
-
-
-def only_header(text: str, at: int) -> Header | None:
-    """The same of a line whose only AUTOTUNE stands at `at`, if it is a header."""
-    part = next(_headers_and_footers(text, at), (0, None))[1]
-    return part if isinstance(part, Header) else None
 
 
 def only_part(text: str) -> Part | None:

@@ -8,12 +8,10 @@ by its numbers, and a line that could belong to two, or to none, is a problem an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from itertools import groupby
 
-from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean_bytes
-from rocm_tui.ingest.formats.autotune.fast import find_all, plain_table
 from rocm_tui.ingest.formats.autotune.grammar import (
     Dots,
     Dtypes,
@@ -42,7 +40,6 @@ from rocm_tui.ingest.formats.autotune.tables import (
     TablePart,
     row_problem,
 )
-from rocm_tui.ingest.formats.autotune.whole import tunings
 from rocm_tui.ingest.formats.triton_lines import REACH, Kernel, KernelLog
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
@@ -50,8 +47,7 @@ START = 64 << 10
 """Bytes at a file's start that are read line by line: it may begin inside a table."""
 GRACE = 256
 """Bytes after a table in which its statistics may begin."""
-MANY = 256
-"""Whole tables of which tunings are made together: what these are made from takes more memory."""
+_BEFORE = re.compile(b"|".join(map(re.escape, BEFORE)))
 MAX_OPEN = 64
 """Tables without an end that one stream can have at once: as many processes as write into it."""
 
@@ -74,7 +70,6 @@ class LogParser:
         self._problems = LogProblems(source)
         self._kernels = KernelLog(source)
         self._ends: dict[str, int] = {}
-        self._whole = 0
         self._until = START
         self._n = 0
 
@@ -95,7 +90,7 @@ class LogParser:
         """
         size = len(before)
         starts = {
-            before.rfind(b"\n", 0, at) + 1 for part in BEFORE for at in find_all(before, part, size)
+            before.rfind(b"\n", 0, at) + 1 for at in map(re.Match.start, _BEFORE.finditer(before))
         }
         for start in sorted(starts):
             end = before.find(b"\n", start)
@@ -119,31 +114,6 @@ class LogParser:
                 self._take(part, who, offset + len(data), place)
             first = text[:512] if at_segment == 0 else first
 
-    def table(self, data: bytes, at: int, offset: int, place: int) -> int:
-        """Take the whole table that begins at `data[at]`, which is `offset` in the file.
-
-        Returns where it ends in `data`; 0 if it is not one for this way, and nothing was taken.
-        """
-        if self._open:
-            return 0
-        plain = plain_table(data, at)
-        if plain is None:
-            return 0
-        who = origin(plain.prefix)
-        end = offset + plain.end - 1 - at
-        self._problems.report_orphans(who.key)
-        block = self._block(plain.header, who, end, place)
-        for operands in plain.operands:
-            if block.takes_operands(operands):
-                block.put_operands(operands)
-        block.rows, block.footer = plain.rows, plain.footer
-        self._closed_now(block)
-        self._until = max(self._until, end + GRACE)
-        self._whole += 1
-        if self._whole >= MANY:
-            self._make_tunings()
-        return plain.end
-
     # What a line does
 
     def _take(self, part: Part, who: Origin, end: int, place: int) -> None:
@@ -165,8 +135,7 @@ class LogParser:
             self._until = max(self._until, end + REACH)
         tuning = self._kernels.take(kernel, who)
         if tuning is not None:
-            if self._whole:
-                self._make_tunings()
+            self._tell_changed()  # tables before it in the log come before it
             self._n += 1
             self._records.append(Seen(uid_of(self.source, self._n), tuning))
 
@@ -221,13 +190,10 @@ class LogParser:
                 block.shown = False
 
     def _begin(self, header: Header, who: Origin, end: int, place: int) -> Block:
-        block = self._block(header, who, end, place)
+        self._n += 1
+        block = Block(self._n, self._sources, header, who, place, end)
         self._open.add(block)
         return block
-
-    def _block(self, header: Header, who: Origin, end: int, place: int) -> Block:
-        self._n += 1
-        return Block(self._n, self._sources, header, who, place, end)
 
     def _operands(self, part: Strides | Dtypes, who: Origin, end: int) -> None:
         takers = [b for b in self._reachable(who) if b.takes_operands(part)]
@@ -322,11 +288,6 @@ class LogParser:
         doubt = self._doubts.get(key)
         if doubt is not None and not any(other in self._open for other in doubt.rest):
             del self._doubts[key]
-        self._closed_now(block)
-
-    def _closed_now(self, block: Block) -> None:
-        """It is not open any more."""
-        key = block.origin.key
         self._closed[key] = block
         pending = self._stats.get(key)
         if pending:
@@ -363,27 +324,24 @@ class LogParser:
 
     def take(self) -> list[Record]:
         """What changed since the last call: tunings as they are now, then problems."""
-        self._make_tunings()
+        self._tell_changed()
         records, self._records = self._records, []
         return [*records, *self._problems.take()]
 
-    def _make_tunings(self) -> None:
+    def _tell_changed(self) -> None:
         """Make tunings of the tables that changed."""
-        changed = [block for block in self._changed.values() if block.rows]
-        self._changed, self._whole = {}, 0
-        for open_, each in groupby(changed, self._open.__contains__):
-            blocks = list(each)
-            made = [block.tuning(open_=True) for block in blocks] if open_ else tunings(blocks)
-            self._records += map(self._seen, blocks, made)
-            for block in blocks:
+        for block in self._changed.values():
+            if block.rows:
+                self._records.append(self._seen(block, block in self._open))
                 block.shown = True
+        self._changed = {}
 
-    def _seen(self, block: Block, tuning: Tuning) -> Seen:
-        return Seen(uid_of(self.source, block.n), tuning)
+    def _seen(self, block: Block, open_: bool = False) -> Seen:
+        return Seen(uid_of(self.source, block.n), block.tuning(open_))
 
     def cut(self) -> list[Record]:
         """The tables that are still open, as they would be if nothing more came."""
-        return [self._seen(b, b.tuning(open_=False)) for b in self._open if b.rows]
+        return [self._seen(b) for b in self._open if b.rows]
 
     def finish(self) -> None:
         """The log has ended: what is open stays as it is."""
