@@ -79,18 +79,13 @@ def text_table(
     fields: Sequence[Field[_T]],
     things: Iterable[_T],
     width: int | None = None,
-    ready: Callable[[Sequence[_T]], None] | None = None,
 ) -> str:
-    """What a command prints: a heading, then a line a thing. On a terminal, or with a `width`,
-    columns that are worth less give way, and names are shortened in the middle; else it is full.
-    `ready` is told of many things before they are asked for their cells."""
+    """Return the text that a command prints: a heading, then a line for each item. On a terminal,
+    or with a `width`, less important columns are left out and names are shortened in the middle."""
     width = say.width() if width is None else width
     right = "".join("r" if field.right else "l" for field in fields)
     texts = [field.text for field in fields]
 
-    things = list(things)
-    if ready is not None:
-        ready(things)
     rows = [plain_all([text(thing) for text in texts]) for thing in things]
     if width is not None:
         return _fitted(fields, rows, width)
