@@ -130,7 +130,7 @@ def test_another_graph_is_asked_for(cache: Path, tuning: dict[str, Any]) -> None
 def test_a_program_with_its_pins_and_without(cache: Path, tuning: dict[str, Any]) -> None:
     assert call(cache, "pin", tuning["id"], tuning["choices"][1]["hash"]).returncode == 0
     before = persons(cache)
-    words = ["trial", "--step", r"^step \d", "--pairs", "3", "--", *PROGRAM, "25"]
+    words = ["trial", "--step", r"^step \d", "--pairs", "3", "--", *PROGRAM, "10", "4000"]
     done = call(cache, *words)
     assert done.stdout.count("a step,") == 8, done.stderr
     assert "to compile, not counted, with the pins" in done.stdout
