@@ -19,7 +19,7 @@ from rocm_tui.ingest.asked import aiter, inductor, tunableop
 from rocm_tui.ingest.asked.ask import Asked
 from rocm_tui.ingest.asked.lists import asked_by, is_list
 from rocm_tui.ingest.asked.logs import asked_in
-from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.follow.reading import read_sources
 from rocm_tui.session.model import Model
 from rocm_tui.session.stats import winner
 from rocm_tui.tables.coverage import Covered

@@ -9,9 +9,7 @@ from backend.errors import StoreError
 from backend.model.session import Fault
 from backend.pins.store import PinStore
 from rocm_tui.errors import NoSuchSource, NoSuchTuning
-from rocm_tui.ingest.collector import no_collector
-from rocm_tui.ingest.follow.heads import with_tunings
-from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.follow.reading import read_sources, with_tunings
 from rocm_tui.ingest.records import Unread
 from rocm_tui.session.find import find_row
 from rocm_tui.session.graph_texts import tell_graphs
@@ -30,9 +28,8 @@ def load_model(
     Raises NoSuchSource for one of `also` that is not there or cannot be read.
     """
     model = Model()
-    with no_collector():
-        model.apply(read_sources([*with_tunings(paths, layout.root), *also]))
-        model.apply(tell_graphs(model, layout))
+    model.apply(read_sources([*with_tunings(paths, layout.root), *also]))
+    model.apply(tell_graphs(model, layout))
     require_read(model, also)
     try:
         model.set_pins(with_torch(PinStore(layout).status(), model.sessions))

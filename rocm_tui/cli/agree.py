@@ -23,7 +23,6 @@ from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.collector import no_collector
 from rocm_tui.jobs.limits import seconds_given
 from rocm_tui.render import agree as agree_text
 from rocm_tui.render.jobs import problem_title
@@ -123,7 +122,6 @@ class _Settled:
     done: bool = False
 
 
-@no_collector()
 def do_agree(args: argparse.Namespace) -> int:
     _check(args)
     layout = common.layout_of(args)

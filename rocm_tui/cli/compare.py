@@ -14,7 +14,6 @@ from rocm_tui.compare.comparison import compare, regressions
 from rocm_tui.compare.tables import TableComparison, are_tables, compare_tables
 from rocm_tui.compare.types import Comparison, Part
 from rocm_tui.errors import NoSuchSource, UsageError
-from rocm_tui.ingest.collector import no_collector
 from rocm_tui.render import compare as compare_text
 from rocm_tui.render import compare_tables as tables_text
 from rocm_tui.render import report as report_text
@@ -68,7 +67,6 @@ def _per_cent(text: str) -> float:
     return value
 
 
-@no_collector()
 def do_compare(args: argparse.Namespace) -> int:
     return _report(args) if args.b is None else _compare(args)
 

@@ -14,8 +14,7 @@ from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.filtered import add_filter, passing, query_of
 from rocm_tui.config.places import config_given
 from rocm_tui.config.reading import settings_now
-from rocm_tui.ingest.collector import no_collector
-from rocm_tui.ingest.follow.looked import look_at
+from rocm_tui.ingest.follow.tree import path_kinds
 from rocm_tui.render.nothing import why_nothing
 from rocm_tui.render.problems import problem_json, trouble_lines
 from rocm_tui.render.tunings import row_json, tunings_text
@@ -42,7 +41,6 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
     common.add_arguments(parser, "--cache-dir", "--json")
 
 
-@no_collector()
 def do_ls(args: argparse.Namespace) -> int:
     query = query_of(args)
     if config_given():
@@ -68,7 +66,7 @@ def do_ls(args: argparse.Namespace) -> int:
             say.err(line)
         if not rows:
             root = str(layout.root)
-            for line in why_nothing(model, look_at(paths or [root], root), len(found)):
+            for line in why_nothing(model, path_kinds(paths or [root], root), len(found)):
                 say.err(line)
         for line in _missed_lines(paths):
             say.err(line)

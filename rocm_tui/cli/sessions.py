@@ -8,7 +8,6 @@ from rocm_tui import say
 from rocm_tui.actions.pick import load_model, unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
-from rocm_tui.ingest.collector import no_collector
 from rocm_tui.render.problems import trouble_lines
 from rocm_tui.render.sessions import session_json, sessions_text
 from rocm_tui.report.sessions import session_rows
@@ -24,7 +23,6 @@ def add_sessions(parser: argparse.ArgumentParser) -> None:
     common.add_arguments(parser, "paths", "--cache-dir", "--json")
 
 
-@no_collector()
 def do_sessions(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     model = load_model(layout, args.paths)

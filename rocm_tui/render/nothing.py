@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from backend.counted import counted
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.follow.looked import Looked
+from rocm_tui.ingest.follow.tree import PathKind
 from rocm_tui.session.model import Model
 
 _RUN = "`rocm-tui run --max-autotune -- CMD` records a program"
 
 
-def why_nothing(model: Model, looked: Sequence[Looked], hidden: int = 0) -> list[str]:
+def why_nothing(model: Model, looked: Sequence[PathKind], hidden: int = 0) -> list[str]:
     """`looked` is what the paths hold, `hidden` how many tunings are kept off the list.
 
     What a path does not hold is left to its problem, where it has one.
@@ -28,7 +28,7 @@ def why_nothing(model: Model, looked: Sequence[Looked], hidden: int = 0) -> list
     return lines
 
 
-def _of_path(at: Looked) -> Iterator[str]:
+def _of_path(at: PathKind) -> Iterator[str]:
     path, advice = plain(at.path), f"; {_RUN}" if at.cache else ""
     if at.kind == "missing":
         yield f"{path} is not there yet{advice}"

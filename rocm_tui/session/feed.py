@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from backend.disk.layout import Layout
 from backend.model.session import Fault
+from rocm_tui.ingest.follow.reading import with_tunings
+from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import STDIN
 from rocm_tui.session.far import away
 from rocm_tui.session.inbox import Inbox
@@ -27,8 +29,6 @@ from rocm_tui.session.reconciler import Reconciler
 
 if TYPE_CHECKING:
     from backend.pins.state import PinStatus
-    from rocm_tui.ingest.follow.apart import ReaderProcess
-    from rocm_tui.ingest.follow.watcher import Watcher
     from rocm_tui.session.graph_texts import TextReader
 
 _BITE = 2000
@@ -55,8 +55,7 @@ class Taken:
 
 
 class Feed:
-    """Those who read at one end, the model at the other. `wake` must not block. A `reader` has
-    begun with these paths already; else a thread reads them."""
+    """Those who read at one end, the model at the other. `wake` must not block."""
 
     def __init__(
         self,
@@ -65,7 +64,6 @@ class Feed:
         wake: Callable[[], None],
         *,
         polling: bool,
-        reader: ReaderProcess | None = None,
     ) -> None:
         self.layout = layout
         self.model = Model()
@@ -75,12 +73,11 @@ class Feed:
         self.pin_problem: Fault | None = None
         self.drifts = 0
         self.inbox = Inbox(wake)
-        self._paths = paths
         self._settled = self._whole = False
         self._pinned = self._unread = layout.pins.exists()
-        if reader is not None:
-            reader.tell(self.inbox.put_records, self._settle)
-        self.watcher = self._thread(polling) if reader is None else reader
+        self._watched = with_tunings(paths, layout.root)
+        sink = self.inbox.put_records
+        self.watcher = Watcher(self._watched, sink, polling=polling, settled=self._settle)
         self._reconciler = Reconciler(layout, self.inbox)
         self._followed: dict[str, Watcher] = {}
         self._started = 0.0
@@ -90,18 +87,6 @@ class Feed:
         self._started = time.monotonic()
         self.watcher.start()
         self._reconciler.start()
-
-    def _thread(self, polling: bool) -> Watcher:
-        from rocm_tui.ingest.follow.watcher import Watcher  # most screens have a reader
-
-        sink = self.inbox.put_records
-        return Watcher(self._watched, sink, polling=polling, settled=self._settle)
-
-    @cached_property
-    def _watched(self) -> list[str]:
-        from rocm_tui.ingest.follow.heads import with_tunings  # knows the formats, see above
-
-        return with_tunings(self._paths, self.layout.root)
 
     def _settle(self) -> None:
         """All that was there at the start is in the inbox."""
@@ -135,8 +120,6 @@ class Feed:
         watched = (os.path.abspath(path) for path in self._watched if path != STDIN)  # noqa: PTH100
         if log in self._followed or where.intersection(watched):
             return
-        from rocm_tui.ingest.follow.watcher import Watcher  # few watch a job elsewhere
-
         watcher = self._followed[log] = Watcher([log], self.inbox.put_records)
         watcher.start()
 

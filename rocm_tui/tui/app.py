@@ -18,7 +18,6 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 
 from backend.disk.layout import Layout
-from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
 from rocm_tui.tui.host import COMMANDS, Named, Requests
 from rocm_tui.tui.in_order import InOrder
@@ -33,7 +32,6 @@ if TYPE_CHECKING:  # types only; see `later`
     from backend.model.choice import Choice
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
-    from rocm_tui.ingest.follow.apart import ReaderProcess
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
     from rocm_tui.render.table import Line
@@ -66,10 +64,9 @@ class RocmTui(InOrder):
         python: str | None = None,
         launched: Launched | None = None,
         read_only: bool = False,
-        reader: ReaderProcess | None = None,
     ) -> None:
         """`python` is the interpreter for workers; see `find_python`. `launched` runs already.
-        What is `read_only` from the start stays so. A `reader` reads the paths already."""
+        What is `read_only` from the start stays so."""
         super().__init__()
         self.read_only = self._stays = read_only
         self.paths = [str(path) for path in paths] or [str(layout.root)]
@@ -80,14 +77,13 @@ class RocmTui(InOrder):
         self.missed = []
         recorded = partial(later.recorded_programs, layout)
         self.programs = Programs(launched, recorded, later.detached)
-        self._reading = polling, reader
+        self._polling = polling
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
         self._ask: Requests | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._within: Context = copy_context()
-        self._pile = Pile()
         self._pace = Pace()
         self._taking: asyncio.TimerHandle | None = None
         self._harmless = HarmlessFilter()
@@ -108,7 +104,7 @@ class RocmTui(InOrder):
     def feed(self) -> Feed:
         """What fills the screens; made once the first screen stands, or by a key before that."""
         if self._feed is None:
-            self._feed = later.feed(self.paths, self.layout, self._wake, *self._reading)
+            self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
             self._feed.read_only = self.read_only
         return self._feed
 
@@ -216,7 +212,6 @@ class RocmTui(InOrder):
         if not self.is_running:
             return
         taken = self.feed.take()
-        self._pile.grown(taken.held, not taken.settled)
         for status in taken.drifted:
             tell_drift(self, status)
         if self._jobs is not None:

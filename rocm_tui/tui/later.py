@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.actions.missed import Missed
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
-    from rocm_tui.ingest.follow.apart import ReaderProcess
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.detached import Recorded
     from rocm_tui.launch.launched import Launched
@@ -88,11 +87,10 @@ def feed(
     layout: Layout,
     wake: Callable[[], None],
     polling: bool,
-    reader: ReaderProcess | None,
 ) -> Feed:
     from rocm_tui.session.feed import Feed
 
-    return Feed(paths, layout, wake, polling=polling, reader=reader)
+    return Feed(paths, layout, wake, polling=polling)
 
 
 def asking(host: Host) -> Requests:

@@ -6,7 +6,6 @@ ignored, and draws in full colour on `TERM=dumb`.
 
 from __future__ import annotations
 
-import gc
 import os
 import select
 import signal
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.ingest.follow.apart import ReaderProcess
 
 if TYPE_CHECKING:  # types only: most screens start no program
     from rocm_tui.launch.launched import Launched
@@ -172,11 +170,7 @@ def run_watch(
         require_terminal()
         if any(str(path) == "-" for path in paths) or not keyboard_is_stdin():
             keyboard_apart_from_stdin()
-    # Start-up makes much and drops nothing: collecting then takes a tenth of it. The program turns
-    # collecting on once all that was there to be read is shown.
-    gc.disable()
-    reader = _reader([str(path) for path in paths] or [str(cache_dir)], cache_dir, polling)
-    from rocm_tui.tui.app import RocmTui  # Textual is heavy: loaded without collecting
+    from rocm_tui.tui.app import RocmTui  # Textual is heavy, and the terminal may be none
 
     if launched is not None:
         launched.start()
@@ -187,7 +181,6 @@ def run_watch(
         python=python,
         launched=launched,
         read_only=read_only,
-        reader=reader,
     )
 
     def leave(code: int) -> None:
@@ -198,19 +191,9 @@ def run_watch(
             app.run()
         finally:
             app.stop_feed()
-            if reader is not None:
-                reader.stop()
             if launched is not None and launched.running:
                 _leave_program(launched, stop=app.stops_program)
     return app.return_code or 0
-
-
-def _reader(paths: Sequence[str], cache_dir: Path, polling: bool) -> ReaderProcess | None:
-    """Begun before Textual is loaded, on another core; where there is no other process, a thread
-    of the screen reads."""
-    with suppress(OSError):
-        return ReaderProcess.begin(paths, cache_dir, polling=polling)
-    return None
 
 
 def _leave_program(launched: Launched, *, stop: bool) -> None:

@@ -8,7 +8,7 @@ AMBIGUOUS = frozenset(
     """
     Access Agreement Answer Asked Beat Bench Beside Call Calls Change Check Child Code
     Compile Compiled Computed Cpu Device Difference Differing Digit Done Doubt Ended Entry
-    Facts Finding Gain Gathered Gone Gpu GraphText Group Held Hello Hit Kernel Known
+    Facts Finding Gain Gone Gpu GraphText Group Held Hello Hit Kernel Known
     Launch Layout Library Limits Lost Mark Member News NotCompiled NotMeasured NotTried NotTuned
     NotVerified Offer Options Pair Part Place Plan Process Program Progress Proof Proposal Pulse
     Reader Reading Record Recorded Refused Row Rule Run Seen Settled Share Shown Single

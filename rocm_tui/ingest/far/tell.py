@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rocm_tui import __version__
 from rocm_tui.ingest.far.wire import BEAT, Beat, Hello, Settled, Told, line_of
-from rocm_tui.ingest.follow.heads import with_tunings
-from rocm_tui.ingest.follow.watcher import Watcher, read_sources
+from rocm_tui.ingest.follow.reading import read_sources, with_tunings
+from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import GraphTold, LinkSeen, Record, SourceStatus
 
 SILENCE = 60.0

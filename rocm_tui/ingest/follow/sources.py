@@ -14,31 +14,29 @@ from typing import Literal
 
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.follow.best_configs import BestConfigs
-from rocm_tui.ingest.follow.best_configs import path_of as best_configs_of
-from rocm_tui.ingest.follow.configs import ConfigFolder
-from rocm_tui.ingest.follow.gathered import Gathered
+from rocm_tui.ingest.follow.kernel_files import (
+    BestConfigs,
+    FollowedFiles,
+    KernelConfigs,
+    best_configs_path,
+)
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.follow.tree import Member, Tree, Walker, inner_folders, is_member, is_searched
 from rocm_tui.ingest.formats.registry import known_format
 from rocm_tui.ingest.records import Gone, Record, SourceState, SourceStatus, Unread
 
-_NOWHERE = frozenset({""})
-_ALL_BEST = best_configs_of("")
-WATCHED = 1000
-"""Folders of sources that the system is asked to watch, those with sources first. In the others a
-look now and then does it."""
+_ALL_BEST = best_configs_path("")
 REST = 3.0
-"""A whole-file source is left alone for this many times the seconds its last reading took."""
-
-
-_AT_ONCE = 1000
-"""Records from which on they are given away before all is read."""
+"""A document is left alone for this many times the seconds that its last reading took."""
+EARLY = 1000
+"""Records after which they are handed on before everything is read."""
 
 
 class SourceSet:
-    """Follows files and folders, which need not exist yet. Never raises. `early` takes much that
-    was found while there is still something to read; `look` returns what it did not take."""
+    """Follows files and folders, which need not exist yet. Never raises.
+
+    `early` takes records while there is still much to read; `look` returns what it did not take.
+    """
 
     def __init__(
         self, paths: Sequence[str], early: Callable[[list[Record]], None] | None = None
@@ -46,27 +44,22 @@ class SourceSet:
         self.paths = tuple(paths)
         self._early = early
         self._gathered: list[Record] = []
-        self._tailers: dict[str, Tailer | Gathered] = {}
+        self._tailers: dict[str, Tailer | FollowedFiles] = {}
         self._roots: dict[str, str] = {}
         self._walker = Walker()
         self._trees: dict[str, Tree] = {}
         self._searched: frozenset[str] = frozenset()
         self._unlistable: dict[str, Fault] = {}
         self._aliases: dict[str, str] = {}
-        self._places: dict[str, Gathered] = {}
+        self._places: dict[str, FollowedFiles] = {}
         self._needs: dict[str, frozenset[str]] = {}
-        self._wanted: frozenset[str] = frozenset()
+        self.folders: dict[str, bool] = {}
+        """The absolute folders in which a change can concern us, as of the last `find`: with their
+        subfolders where the value is True."""
         self._inner: frozenset[str] = frozenset()
         self._awaited: frozenset[str] = frozenset()
         self._rest: dict[str, float] = {}
         self._pending: set[str] = set()
-
-    @property
-    def wanted_folders(self) -> frozenset[str]:
-        """The folders in which a change can concern us: as of the last `find`, where kernels'
-        best configs are, and where a kernel is timed just now."""
-        now = time.monotonic()
-        return self._wanted.union(*(each.awaited(now) for each in self._places.values()))
 
     @property
     def retry_at(self) -> float | None:
@@ -75,10 +68,15 @@ class SourceSet:
         times += [self._rest[path] for path in self._pending]
         return min(times, default=None)
 
+    @property
+    def known(self) -> frozenset[str]:
+        """The paths of all sources."""
+        return frozenset(self._tailers)
+
     def find(self) -> list[Record]:
         """Look which files there are. Those that came are read by the next `look`."""
         records: list[Record] = []
-        tailers: dict[str, Tailer | Gathered] = {}
+        tailers: dict[str, Tailer | FollowedFiles] = {}
         roots: dict[str, str] = {}
         trees: dict[str, Tree] = {}
         for path in self.paths:
@@ -116,7 +114,7 @@ class SourceSet:
         known = path in self._aliases or self._in_cache(path) is not None
         return known and not self._late_folder(path)
 
-    def _in_cache(self, path: str) -> tuple[Gathered, str] | None:
+    def _in_cache(self, path: str) -> tuple[FollowedFiles, str] | None:
         """The source of many files that a changed `path` lies in, and the name of its folder
         there."""
         above, name = os.path.split(path)
@@ -157,7 +155,7 @@ class SourceSet:
     def _gather(self, records: list[Record]) -> None:
         """In the order of the sources, as they would come all at once."""
         self._gathered += records
-        if self._early is not None and len(self._gathered) >= _AT_ONCE:
+        if self._early is not None and len(self._gathered) >= EARLY:
             records, self._gathered = self._gathered, []
             self._early(records)
 
@@ -165,7 +163,7 @@ class SourceSet:
         """The source that a change at an absolute path concerns, which hears of it."""
         if (found := self._in_cache(path)) is not None:
             cache, name = found
-            cache.tell(name)
+            cache.report(name)
             return cache.path
         return self._aliases.get(path, path)
 
@@ -176,33 +174,45 @@ class SourceSet:
         self._needs = {p: needed for p, needed in self._needs.items() if p != path}
         self._places = {at: source for at, source in self._places.items() if source.path != path}
 
-    def hear(self, watched: frozenset[str]) -> None:
-        """These folders are watched from now on."""
+    def look_soon(self) -> None:
+        """Let the next `look` look at all files of kernels, too."""
         for source in self._places.values():
-            source.is_watched = source.place in watched and source.needed <= watched
+            source.look_soon()
 
-    def unwatched(self, watched: frozenset[str]) -> list[str]:
-        """The sources that no folder of `watched` covers."""
-        return [path for path, needed in self._needs.items() if not needed <= watched]
+    def uncovered(self, covers: Callable[[str], bool]) -> frozenset[str]:
+        """The sources with a folder that `covers` denies."""
+        folders = {folder: covers(folder) for need in self._needs.values() for folder in need}
+        folders |= {root: covers(os.path.abspath(root)) for root in self._trees}  # noqa: PTH100
+        return frozenset(
+            [path for path, need in self._needs.items() if not all(map(folders.get, need))]
+            + [root for root in self._trees if not folders[root]]
+        )
 
-    def statuses(self, watched: frozenset[str]) -> tuple[SourceStatus, ...]:
-        """One a source, in the order of the paths; a folder comes before its files."""
+    def statuses(self, uncovered: frozenset[str] | None) -> tuple[SourceStatus, ...]:
+        """The state of each source, in the order of the paths; a folder comes before its files.
+
+        `uncovered` are the sources that are polled: all of them where it is None.
+        """
         statuses: list[SourceStatus] = []
         tailers, roots = self._tailers, self._roots
+
+        def watched_by(path: str) -> Literal["inotify", "polling"]:
+            return "polling" if uncovered is None or path in uncovered else "inotify"
+
         for root in self.paths:
             if root in self._trees and root not in tailers:  # a cache of Triton is one source
                 bad, words = root in self._unlistable, self._trees[root].words
-                by = _by(os.path.abspath(root) in watched)  # noqa: PTH100
                 state: SourceState = "unreadable" if bad and not words else "following"
+                by = watched_by(root)
                 statuses.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state, words))
             for path in sorted(p for p in tailers if roots.get(p) == root):
                 t = tailers[path]
                 if isinstance(t, BestConfigs) and not t.size:
                     continue  # most cache dirs have none
-                told = not isinstance(t, Gathered) or t.needed <= watched
-                by = _by(told and self._needs.get(path, _NOWHERE) <= watched)
                 statuses.append(
-                    SourceStatus(path, t.format, t.size, t.read, t.problems, by, t.state)
+                    SourceStatus(
+                        path, t.format, t.size, t.read, t.problems, watched_by(path), t.state
+                    )
                 )
         return tuple(statuses)
 
@@ -240,35 +250,39 @@ class SourceSet:
         return members_of(tree)
 
     def _place(self) -> None:
-        """Work out which folders to watch for whom, and which new names to wait for there."""
+        """Work out which folders to watch for which sources, and which new names matter there."""
         needs: dict[str, frozenset[str]] = {}
+        folders: dict[str, bool] = {}
         awaited: set[str] = set()
         aliases: dict[str, str] = {}
-        inner: dict[str, None] = {}
+        inner: set[str] = set()
         searched: set[str] = set()
         listed: set[str] = set()
-        for tree in self._trees.values():
+        for root, tree in self._trees.items():
+            folders[os.path.abspath(root)] = True  # noqa: PTH100 - keeps symlinks
             for folder in tree.folders:
-                absolute = os.path.abspath(folder)  # noqa: PTH100 - keeps symlinks
+                absolute = os.path.abspath(folder)  # noqa: PTH100
                 listed.add(folder)
-                inner[absolute] = None
+                inner.add(absolute)
                 awaited.add(absolute)
                 if folder not in tree.caches:
                     searched.add(absolute)
                 if folder in tree.caches or folder == tree.folders[0]:
                     listed.update(inner_folders(folder))
-                    parts = inner_folders(absolute)
-                    awaited.update(parts)
-                    inner.update((part, None) for part in parts if os.path.isdir(part))  # noqa: PTH112
+                    awaited.update(inner_folders(absolute))
+                    inner.update(inner_folders(absolute))
         self._walker.forget(frozenset(listed))
         for path, tailer in self._tailers.items():
-            absolute = os.path.abspath(path)  # noqa: PTH100
-            folder, child = _nearest_folder(absolute)
             if isinstance(tailer, BestConfigs):
                 needs[path] = frozenset({tailer.place})
                 continue
-            needed = {absolute if isinstance(tailer, Gathered) else folder}
+            absolute = os.path.abspath(path)  # noqa: PTH100
             aliases[absolute] = path
+            if isinstance(tailer, KernelConfigs):
+                needs[path] = frozenset({absolute})
+                continue
+            folder, child = _nearest_folder(absolute)
+            needed = {folder}
             if child != absolute:
                 awaited.add(child)
             elif os.path.islink(path):  # noqa: PTH114
@@ -276,41 +290,30 @@ class SourceSet:
                 aliases[real] = path
                 needed.add(os.path.dirname(real))  # noqa: PTH120
             needs[path] = frozenset(needed)
+            if self._roots[path] not in self._trees or len(needed) > 1:
+                folders |= {each: folders.get(each, False) for each in needed}
         self._inner, self._awaited = frozenset(inner), frozenset(awaited)
-        self._searched = frozenset(searched)
+        self._searched, self.folders = frozenset(searched), folders
         self._needs, self._aliases = needs, aliases
-        gathered = [t for t in self._tailers.values() if isinstance(t, Gathered)]
-        self._places = {source.place: source for source in gathered}
-        self._wanted = self._to_watch(list(inner))
-
-    def _to_watch(self, inner: list[str]) -> frozenset[str]:
-        """The named folders and the places of files, then what lies highest."""
-        named = {os.path.abspath(path) for path in self._trees}  # noqa: PTH100
-        caches = {part for root in named for part in inner_folders(root)}
-        held = frozenset[str]().union(*self._needs.values())
-        rank = {folder: n for n, folder in enumerate(inner)}
-
-        def order(folder: str) -> tuple[bool, bool, int]:
-            return folder not in named | caches, folder not in held, rank.get(folder, 0)
-
-        return frozenset(sorted({*inner, *held}, key=order)[:WATCHED])
+        kernels = [t for t in self._tailers.values() if isinstance(t, FollowedFiles)]
+        self._places = {source.place: source for source in kernels}
 
 
 def follower(
     member: Member, early: Callable[[list[Record]], None] | None = None
-) -> Tailer | Gathered:
+) -> Tailer | FollowedFiles:
     """What follows a member of a folder, which may be a whole cache of Triton, or all the best
     configs of a cache dir."""
     if member.path.endswith(_ALL_BEST):
         return BestConfigs(member.path, early)
-    if member.known == ConfigFolder.format and os.path.isdir(member.path):  # noqa: PTH112
-        return ConfigFolder(member.path, early)
+    if member.known == KernelConfigs.format and os.path.isdir(member.path):  # noqa: PTH112
+        return KernelConfigs(member.path, early)
     return Tailer(member.path, member.known, member.wanted, early)
 
 
 def members_of(tree: Tree) -> tuple[Member, ...]:
     """The sources of a tree: what it has found, and of each cache dir the best configs."""
-    best = [Member(best_configs_of(cache), BestConfigs.format) for cache in sorted(tree.caches)]
+    best = [Member(best_configs_path(cache), BestConfigs.format) for cache in sorted(tree.caches)]
     return (*tree.members, *best)
 
 
@@ -323,10 +326,6 @@ def unsearched(path: str, tree: Tree) -> Fault | None:
 
 def unlistable(path: str, error: OSError) -> Unread:
     return Unread(path, f"cannot read it: {clean(error.strerror or type(error).__name__)}")
-
-
-def _by(watched: bool) -> Literal["inotify", "polling"]:
-    return "inotify" if watched else "polling"
 
 
 def _nearest_folder(path: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.follow.encoded import Decoder, decoder_of, text_start
+from rocm_tui.ingest.follow.decoding import Decoder, decoder_of, text_start
 from rocm_tui.ingest.formats.reader import Format, NotReadable, StreamReader, Told
 from rocm_tui.ingest.formats.registry import EMPTY, HEAD, format_named, sniff
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState, Unread

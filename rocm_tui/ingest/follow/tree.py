@@ -13,9 +13,11 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from backend.counted import counted
 from backend.disk.layout import Layout
@@ -24,6 +26,7 @@ from rocm_tui.config.defaults import FOLDER_DEPTH
 from rocm_tui.config.places import config_given
 from rocm_tui.ingest.formats import configs
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats
+from rocm_tui.ingest.records import STDIN
 
 FOLDERS = 400
 ENTRIES = 20_000
@@ -326,3 +329,32 @@ def _wanted(name: str) -> frozenset[str] | None:
     if _SYSTEM_HASH.match(name):  # a cache file that lies elsewhere
         name += ".json"
     return suffix_formats(os.path.splitext(name.removesuffix(".gz"))[1].lower())  # noqa: PTH122
+
+
+@dataclass(frozen=True, slots=True)
+class PathKind:
+    """What a path turned out to be, for a person to whom it showed nothing.
+
+    `files` are the sources of a folder; `cache` is set for the cache dir in force.
+    """
+
+    path: str
+    kind: Literal["missing", "file", "folder", "unreadable"]
+    files: int = 0
+    cache: bool = False
+
+
+def path_kinds(paths: Sequence[str], cache_dir: str) -> list[PathKind]:
+    """Look at each path again. Never raises."""
+    return [_path_kind(path, path == cache_dir) for path in dict.fromkeys(paths)]
+
+
+def _path_kind(path: str, cache: bool) -> PathKind:
+    if path != STDIN and not os.path.lexists(path):
+        return PathKind(path, "missing", cache=cache)
+    if not os.path.isdir(path):  # noqa: PTH112
+        return PathKind(path, "file", 1, cache)
+    try:
+        return PathKind(path, "folder", len(Walker().walk(path).members), cache)
+    except OSError:
+        return PathKind(path, "unreadable", cache=cache)

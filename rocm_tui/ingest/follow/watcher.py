@@ -1,4 +1,4 @@
-"""Sources, read once (`read_sources`) or followed live (`Watcher`); standard input is `-`."""
+"""Sources followed live, in a thread: `Watcher`."""
 
 from __future__ import annotations
 
@@ -10,182 +10,40 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backend.model.session import Fault
-from rocm_tui.harmless import clean
-from rocm_tui.ingest.follow.gathered import Gathered
-from rocm_tui.ingest.follow.notify import Notifier
-from rocm_tui.ingest.follow.sources import (
-    SourceSet,
-    follower,
-    members_of,
-    unlistable,
-    unsearched,
-)
-from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer
-from rocm_tui.ingest.follow.tree import Walker
-from rocm_tui.ingest.formats.reader import NotReadable, StreamReader
-from rocm_tui.ingest.formats.registry import (
-    ANY_TEXT,
-    EMPTY,
-    HEAD,
-    format_named,
-    known_format,
-    sniff,
-)
-from rocm_tui.ingest.records import STDIN, Record, SourceStatus, Unread
+from rocm_tui.ingest.follow.reading import Stdin
+from rocm_tui.ingest.follow.sources import SourceSet
+from rocm_tui.ingest.records import STDIN, Record, SourceStatus
 from rocm_tui.ssh.address import is_far
 
-if TYPE_CHECKING:  # most read what is here
+if TYPE_CHECKING:  # loaded late, see below
     from rocm_tui.ingest.far.source import FarSource
-
-
-class Stdin:
-    """Reads a descriptor to its end. Never raises."""
-
-    def __init__(self, descriptor: int = 0) -> None:
-        self.descriptor = descriptor
-        self.open = True
-        self._format = ""
-        self._stream: StreamReader | None = None
-        self._held = bytearray()
-        self._read = 0
-        self._problems = 0
-
-    def read(self) -> list[Record]:
-        """Take what is there; blocks if nothing is."""
-        try:
-            data = os.read(self.descriptor, CHUNK)
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            self.open = False
-            records: list[Record] = [Unread(STDIN, f"cannot read it: {clean(str(error.strerror))}")]
-        else:
-            self._read += len(data)
-            records = self._take(data) if data else self._end()
-        self._problems += sum(isinstance(record, Fault) for record in records)
-        return records
-
-    def read_all(self) -> list[Record]:
-        """Take everything up to the end."""
-        records: list[Record] = []
-        while self.open:
-            records += self.read()
-        return records
-
-    def status(self) -> SourceStatus:
-        read, problems = self._read, self._problems
-        return SourceStatus(STDIN, self._format, read, read, problems, "polling", "following")
-
-    def _take(self, data: bytes) -> list[Record]:
-        if self._stream is not None:
-            return self._stream.feed(data)
-        self._held += data
-        if self._format in ("", EMPTY):
-            self._format = sniff(bytes(self._held[:HEAD]))
-        if self._started():
-            held, self._held = bytes(self._held), bytearray()
-            return self._take(held)
-        if len(self._held) > MAX_WHOLE:
-            self.open = False
-            return [Unread(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
-        return []
-
-    def _started(self) -> bool:
-        """Whether there is a reader that takes what comes."""
-        format = format_named(self._format)
-        if format is not None and format.stream is not None:
-            self._stream = format.stream(STDIN)
-        return self._stream is not None
-
-    def _end(self) -> list[Record]:
-        self.open = False
-        records: list[Record] = []
-        if self._format == EMPTY:  # a line without its end, or nothing
-            self._format = ANY_TEXT
-            records = self._take(b"")
-        if self._stream is not None:
-            return records + self._stream.close()
-        format = format_named(self._format)
-        if format is None:
-            return []
-        if format.document is None:
-            return [Unread(STDIN, format.refused)]
-        try:
-            return format.document(bytes(self._held), STDIN)
-        except NotReadable as error:
-            return [Unread(STDIN, str(error))]
-
+    from rocm_tui.ingest.follow.folder_events import FolderEvents
 
 SWEEP = 2.0
-"""Seconds between looks at everything that inotify watches: it can miss, a look cannot."""
-_DEPTH = 8
-"""Folders below each other that can appear between two sweeps and still be watched at once."""
+"""Seconds between two looks at everything, at least: an event can be missed, a look cannot."""
+REST = 1000.0
+"""A look is followed by a pause of this many times the seconds that it took,"""
 _PATIENCE = 1.0
 """Seconds that the end of the program waits for a read."""
-_LEISURE = 1000.0
-"""A look may take one part of this of the time between two;"""
-_QUIET, _BUSY = 3.0, 30.0
-"""a poll one part of so many times that, once nothing has come for so many seconds."""
-_HASTE = 20.0
-"""The same where something appeared: folders may come by the hundred."""
-
-
-def read_sources(paths: Sequence[str]) -> list[Record]:
-    """Everything that files, folders, cache dirs and `-` (standard input) hold now.
-
-    Never raises: what cannot be read, or does not exist, is Unread.
-    """
-    records: list[Record] = []
-    for path in dict.fromkeys(paths):
-        if path == STDIN:
-            records += Stdin().read_all()
-        elif is_far(path):
-            from rocm_tui.ingest.far.source import read_far  # most read what is here
-
-            records += read_far(path)
-        elif os.path.isdir(path):  # noqa: PTH112
-            records += _read_folder(path)
-        elif os.path.exists(path):  # noqa: PTH110
-            records += _read_to_end(Tailer(path, known_format(path)))
-        else:
-            records.append(Unread(path, "no such file or folder"))
-    return records
-
-
-def _read_folder(path: str) -> list[Record]:
-    try:
-        tree = Walker().walk(path)
-    except OSError as error:
-        return [unlistable(path, error)]
-    followers = map(follower, members_of(tree))
-    records = [record for each in list(followers) for record in _read_to_end(each)]
-    problem = unsearched(path, tree)
-    return [*records, problem] if problem else records
-
-
-def _read_to_end(source: Tailer | Gathered) -> list[Record]:
-    return [*source.poll(), *source.close()]
+_DEPTH = 8
+"""Folders below each other that can appear between two sweeps and are still watched at once."""
 
 
 def _far_sources(
     texts: Sequence[str], sink: Callable[[list[Record]], None], *, polling: bool
 ) -> Sequence[FarSource]:
-    from rocm_tui.ingest.far.source import FarSource  # see `read_sources`
+    from rocm_tui.ingest.far.source import FarSource  # few sources are on another host
 
     return [FarSource(text, sink, polling=polling) for text in texts]
-
-
-_MANY, _ALONE = 1000, 0.3
-"""After a beginning of so many records whoever takes them has so many seconds for himself."""
 
 
 class Watcher:
     """Follows sources in a thread of its own and hands what changed to `sink`, batch by batch.
 
     `sink` is called from that thread, and for each source `ssh://...` from one of its own. So is
-    `settled`, when all that the sources here held at the start was handed over. A path may not
-    exist yet. `interval` is the seconds between two looks at a source that inotify cannot watch, or
-    at all of them with `polling`.
+    `settled`, when everything that the sources here held at the start was handed over. A path may
+    not exist yet. `interval` is the seconds between two looks at a source of which no events come,
+    or at all of them with `polling`.
     """
 
     def __init__(
@@ -201,14 +59,12 @@ class Watcher:
         files = [path for path in dict.fromkeys(paths) if path != STDIN and path not in far]
         self._far = _far_sources(far, sink, polling=polling) if far else ()
         self._set = SourceSet(files, self._put)
-        self._handed = 0
         self._stdin = Stdin() if STDIN in paths else None
         self._sink = sink
         self._polling = polling
         self._interval = interval
-        self._notifier = Notifier()
-        self._watched: frozenset[str] = frozenset()
-        self._asked: frozenset[str] = frozenset()
+        self._events: FolderEvents | None = None
+        self._uncovered: frozenset[str] | None = None
         self._lock = threading.Lock()
         self._stopping = False
         self._settled = settled
@@ -216,7 +72,6 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
         self._next_poll = 0.0
-        self._swept = self._came = 0.0
 
     def start(self) -> None:
         """Begin. The first batch is what the sources hold already."""
@@ -248,7 +103,7 @@ class Watcher:
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """The state of each source, in the order given; a folder is followed by its files."""
-        statuses = list(self._set.statuses(self._watched))
+        statuses = list(self._set.statuses(self._uncovered))
         statuses += [self._stdin.status()] if self._stdin is not None else []
         for far in self._far:
             statuses += far.statuses()
@@ -269,8 +124,8 @@ class Watcher:
             self._put(self._set.find())
             self._put(self._set.look())
             self._settled()
-            if self._handed > _MANY:  # rows are made of them before what watches is loaded
-                select.select([self._wake_read], [], [], _ALONE)
+            if not self._polling:
+                self._events = self._folder_events()
             if not self._stopping:
                 self._put(self._sweep())
             while not self._stopping:
@@ -280,18 +135,21 @@ class Watcher:
         except Exception as error:  # the thread's outermost boundary: say that it ended
             self._put([Fault("", f"watching stopped: {type(error).__name__}: {error}")])
         finally:
-            self._notifier.stop()
+            if self._events is not None:
+                self._events.stop()
+
+    def _folder_events(self) -> FolderEvents:
+        from rocm_tui.ingest.follow.folder_events import FolderEvents  # the first rows come first
+
+        return FolderEvents(self._wake)
 
     def _put(self, batch: list[Record]) -> None:
         if batch and not self._stopping:
-            self._handed += len(batch)
             self._sink(batch)
 
     def _wait(self) -> bool:
-        """Sleep until something is to be done; True if standard input is part of it."""
+        """Sleep until there is something to do; return whether standard input is part of it."""
         descriptors = [self._wake_read]
-        if self._notifier.descriptor >= 0:
-            descriptors.append(self._notifier.descriptor)
         if self._stdin is not None and self._stdin.open:
             descriptors.append(self._stdin.descriptor)
         times = [self._next_sweep, self._next_poll]
@@ -304,52 +162,49 @@ class Watcher:
         return self._stdin is not None and self._stdin.descriptor in ready
 
     def _step(self, stdin: bool) -> list[Record]:
-        """One waking: read what changed."""
+        """Read what changed."""
         batch = self._stdin.read() if stdin and self._stdin else []
         now = time.monotonic()
-        changed = self._notifier.take()
-        if changed is None:
-            self._next_sweep = now
-        dirty = {path for path in changed or () if self._set.matters(path)}
-        if not all(self._set.is_known(path) for path in dirty):
-            self._next_sweep = min(self._next_sweep, self._swept)
+        changed = self._events.take() if self._events is not None else set()
+        dirty = {path for path in changed if self._set.matters(path)}
         if now >= self._next_sweep:
             return batch + self._sweep()
-        if polled := now >= self._next_poll:
+        if not all(map(self._set.is_known, dirty)):
+            batch += self._find()
+        if now >= self._next_poll:
             batch += self._set.find()
-            dirty.update(self._set.unwatched(self._watched))
-        batch += self._set.look(dirty)
-        if batch:
-            self._came = now
-        if polled:  # a look that found something is no measure of the next
-            quiet = 1.0 if now - self._came < _BUSY else _QUIET
-            rest = 0.0 if batch else (time.monotonic() - now) * _LEISURE * quiet
-            self._next_poll = now + max(self._interval, min(rest, SWEEP))
-        if not self._polling and (wanted := self._set.wanted_folders) != self._asked:
-            self._asked = wanted
-            if self._notifier.sync(wanted):
-                new = self._notifier.folders - self._watched
-                self._watched = self._notifier.folders
-                self._set.hear(self._watched)
-                batch += self._set.look(new)  # what came before it was watched
-        return batch
+            dirty.update(self._polled())
+            batch += self._set.look(dirty)
+            spent = time.monotonic() - now
+            self._next_poll = now + max(self._interval, min(spent * REST, SWEEP))
+            return batch
+        return batch + self._set.look(dirty)
 
     def _sweep(self) -> list[Record]:
         """Find sources, watch what must be watched, look at everything."""
         start = time.monotonic()
-        batch = self._set.find()
-        if not self._polling:
-            for _ in range(_DEPTH):
-                if not self._notifier.sync(self._set.wanted_folders):
-                    break
-                batch += self._set.find()  # what appeared before it was watched
-        self._watched = self._notifier.folders
-        self._set.hear(self._watched)
-        found = time.monotonic() - start
-        batch += self._set.look()
+        batch = self._find() + self._set.look()
         end = time.monotonic()
-        self._next_sweep = end + max(SWEEP, (end - start) * _LEISURE)
-        self._swept = end + found * _HASTE
-        blind = bool(self._set.unwatched(self._watched)) or self._polling
-        self._next_poll = end + self._interval if blind else float("inf")
+        self._next_sweep = end + max(SWEEP, (end - start) * REST)
+        self._next_poll = end + self._interval if self._polled() else float("inf")
         return batch
+
+    def _find(self) -> list[Record]:
+        """Find sources, and watch their folders. What came before a folder was watched is read."""
+        batch = self._set.find()
+        if self._events is None:
+            return batch
+        for _ in range(_DEPTH):
+            if not self._events.sync(self._set.folders):
+                break
+            batch += self._set.find()
+            self._set.look_soon()
+            batch += self._set.look()
+        self._uncovered = self._set.uncovered(self._events.covers)
+        return batch
+
+    def _polled(self) -> frozenset[str]:
+        """The sources of which no events come."""
+        if self._events is None:
+            return self._set.known
+        return self._uncovered or frozenset()

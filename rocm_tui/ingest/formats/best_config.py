@@ -58,4 +58,4 @@ FORMAT = Format(
     suffixes=frozenset((SUFFIX,)),
     document=read,
 )
-"""Known by its name alone; all of a cache dir are one source, see `follow.best_configs`."""
+"""Known by its name alone; all of a cache dir are one source, see `follow.kernel_files`."""

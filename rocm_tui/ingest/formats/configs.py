@@ -59,4 +59,4 @@ FORMAT = Format(
     suffixes=DOCUMENTS,
     document=read,
 )
-"""Known by its name alone; a whole cache of Triton is one source, see `follow.configs`."""
+"""Known by its name alone; a whole cache of Triton is one source, see `follow.kernel_files`."""

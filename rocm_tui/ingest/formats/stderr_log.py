@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from backend.model.session import Fault
-from rocm_tui.ingest.collector import no_collector
 from rocm_tui.ingest.formats.autotune.lines import MARKERS
 from rocm_tui.ingest.formats.autotune.parser import LogParser
 from rocm_tui.ingest.formats.reader import LOGS, Format, Give
@@ -129,7 +128,6 @@ def _all(records: list[Record]) -> list[Record]:
     return records
 
 
-@no_collector()
 def scan(fd: int, source: str, size: int, give: Give = _all) -> tuple[list[Record], StderrLog]:
     """Read the first `size` bytes of the log `fd`; and the reader that goes on from there. What was
     found is offered to `give` meanwhile, which returns what it did not take.

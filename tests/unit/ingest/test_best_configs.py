@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.follow import best_configs, gathered
-from rocm_tui.ingest.follow.best_configs import BestConfigs, path_of
+from rocm_tui.ingest.follow import kernel_files
+from rocm_tui.ingest.follow.kernel_files import BestConfigs, best_configs_path
+from rocm_tui.ingest.follow.reading import read_sources
 from rocm_tui.ingest.follow.sources import SourceSet
-from rocm_tui.ingest.follow.watcher import Watcher, read_sources
+from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import in_use
@@ -142,7 +143,7 @@ def test_a_pipe_a_link_and_escapes_are_harmless(root: Path) -> None:
 
 
 def test_what_changes_is_told_and_nothing_else(root: Path) -> None:
-    follower = BestConfigs(path_of(str(root)))
+    follower = BestConfigs(best_configs_path(str(root)))
     assert follower.poll(0.0) == [] and follower.retry_at is not None
     folder = put_source(root, source()).parent
     file = put_config(folder, best_config())
@@ -169,20 +170,20 @@ def test_a_source_without_a_file_is_not_listed(root: Path) -> None:
     sources = SourceSet([str(root)])
     sources.find()
     sources.look()
-    assert [status.path for status in sources.statuses(frozenset())] == [str(root)]
+    assert [status.path for status in sources.statuses(None)] == [str(root)]
     put_config(put_source(root, source()).parent, best_config())
     later = SourceSet([str(root)])
     later.find()
     assert len(tunings(later.look())) == 1
-    listed = {status.path: status for status in later.statuses(frozenset({str(root)}))}
-    assert listed[path_of(str(root))].watched_by == "polling"
+    listed = {status.path: status for status in later.statuses(None)}
+    assert listed[best_configs_path(str(root))].watched_by == "polling"
 
 
 @pytest.fixture
 def told(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[str]], None]]:
     """A watcher that looks at all folders once; what came later is known if the system told."""
     put_config(put_source(root, source(), "ab").parent, best_config(), "1" * 64)
-    monkeypatch.setattr(best_configs, "AGAIN", 1e6)
+    monkeypatch.setattr(kernel_files, "FOLDERS_PAUSE", 1e6)
     records: list[Record] = []
     watcher = Watcher([str(root)], records.extend)
     watcher.start()
@@ -194,7 +195,7 @@ def told(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list
             time.sleep(0.01)
 
     until(["XBLOCK=256 w4 s1"])
-    listed = path_of(str(root))
+    listed = best_configs_path(str(root))
     while {s.path: s.watched_by for s in watcher.sources()}[listed] != "inotify":
         time.sleep(0.01)
     yield until
@@ -216,7 +217,7 @@ def test_a_file_that_comes_before_its_kernel_is_read_then(root: Path) -> None:
     file = put_config(put_source(root, source(), "ab").parent, best_config())
     kernel = next(file.parent.glob("*.py"))
     kernel.rename(root / "later.py")
-    follower = BestConfigs(path_of(str(root)))
+    follower = BestConfigs(best_configs_path(str(root)))
     assert [type(record) for record in follower.poll(0.0)] == [Unread]
     assert follower.poll(1e6) == [] and follower.problems == 1  # said once
     (root / "later.py").rename(kernel)
@@ -226,12 +227,12 @@ def test_a_file_that_comes_before_its_kernel_is_read_then(root: Path) -> None:
 
 def test_reading_much_is_no_reason_to_rest(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where all that was read has been handed on before the look ended."""
-    monkeypatch.setattr(gathered, "_AT_ONCE", 1)
+    monkeypatch.setattr(kernel_files, "EARLY", 1)
     put_config(put_source(root, source(), "ab").parent, best_config())
     early: list[Record] = []
-    follower = BestConfigs(path_of(str(root)), early.extend)
+    follower = BestConfigs(best_configs_path(str(root)), early.extend)
     assert follower.poll(0.0) == [] and len(tunings(early)) == 1
-    assert follower.retry_at == best_configs.AGAIN
+    assert follower.retry_at == kernel_files.FOLDERS_PAUSE
 
 
 def test_a_file_that_comes_before_what_triton_compiled_is_read_then(root: Path) -> None:
@@ -239,12 +240,11 @@ def test_a_file_that_comes_before_what_triton_compiled_is_read_then(root: Path) 
     put_source(root, source(added=2.0), "ab")
     (root / "triton" / "0").mkdir(parents=True)
     put_config(first.parent, best_config(triton_cache_hash="A" * 52))
-    follower = BestConfigs(path_of(str(root)))
+    follower = BestConfigs(best_configs_path(str(root)))
     assert [type(record) for record in follower.poll(0.0)] == [Unread]
     for file in first.parent, *first.parent.iterdir(), root / "triton" / "0":
         os.utime(file, (1e9, 1e9))  # long ago: nothing changes there any more
     assert all(follower.poll(n * 1e6) == [] for n in range(1, 4))
     put_compiled(root, "A" * 52, first)
-    assert follower.poll(5e6) == []  # there may be more to come
-    assert [type(record) for record in follower.poll(6e6)] == [Gone, Seen]
+    assert [type(record) for record in follower.poll(5e6)] == [Gone, Seen]
     assert follower.problems == 0

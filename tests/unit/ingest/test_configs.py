@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import shutil
 import threading
 import time
@@ -15,10 +16,10 @@ from backend.cache.configs import TunedKernel, parse
 from backend.errors import CacheUnreadable
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.follow import configs
-from rocm_tui.ingest.follow.configs import ConfigFolder
-from rocm_tui.ingest.follow.packing import packed, unpacked
-from rocm_tui.ingest.follow.watcher import Watcher, read_sources
+from rocm_tui.ingest.follow import kernel_files
+from rocm_tui.ingest.follow.kernel_files import KernelConfigs
+from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
 from rocm_tui.session import stats
 from rocm_tui.session.grouping import Arrangement, arrange
@@ -111,7 +112,7 @@ def test_a_pipe_or_too_much_is_not_read(tmp_path: Path) -> None:
 
 
 def test_what_changes_is_told_and_nothing_else(tmp_path: Path) -> None:
-    follower = ConfigFolder(str(tmp_path))
+    follower = KernelConfigs(str(tmp_path))
     first = put(tmp_path, 1, content())
     assert len(tunings(follower.poll(0.0))) == 1 and follower.retry_at is None
     assert follower.poll(1e4) == []
@@ -138,22 +139,20 @@ def test_a_file_that_changes_is_the_only_one_read(tmp_path: Path) -> None:
     for n in range(20):
         put(tmp_path, n, content())
     given: list[int] = []
-    follower = ConfigFolder(str(tmp_path), lambda records: given.append(len(records)))
+    follower = KernelConfigs(str(tmp_path), lambda records: given.append(len(records)))
     assert len(follower.poll(0.0)) == 20 and follower.size > 20 * 100 and given == []
     put(tmp_path, 20, content(size=9))
-    follower.tell(digest(20))
+    follower.report(digest(20))
     (seen,) = tunings(follower.poll(0.0))  # not listed again so soon
     assert seen.inputs_key and seen.inputs_key.startswith("k[9,")
     put(tmp_path, 21, content())
     assert follower.poll(0.0) == []
     (tmp_path / digest(22)).mkdir()
-    follower.tell(digest(22))
-    follower.tell("no name of Triton's")
+    follower.report(digest(22))
+    follower.report("no name of Triton's")
     assert follower.poll(0.0) == []
-    assert follower.awaited(0.1) == frozenset()
-    assert follower.awaited(1.0) == {str(tmp_path / digest(22))}
     shutil.rmtree(tmp_path / digest(3))
-    follower.tell(digest(3))
+    follower.report(digest(3))
     (gone,) = follower.poll(0.0)
     assert isinstance(gone, Gone) and gone.source.startswith(str(tmp_path / digest(3)))
     put(tmp_path, 3, content())
@@ -165,20 +164,20 @@ def test_a_file_that_vanishes_as_it_is_found_ends_nothing(tmp_path: Path) -> Non
     lost.unlink()
     lost.symlink_to("nowhere")
     put(tmp_path, 2, content())
-    follower = ConfigFolder(str(tmp_path))
+    follower = KernelConfigs(str(tmp_path))
     assert len(tunings(follower.poll(0.0))) == 1
     shutil.rmtree(lost.parent)
-    follower.tell(lost.parent.name)
+    follower.report(lost.parent.name)
     assert follower.poll(0.0) == []
 
 
 def test_folders_beyond_the_bound_are_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(configs, "MOST", 3)
+    monkeypatch.setattr(kernel_files, "MOST_FOLDERS", 3)
     for n in range(5):
         put(tmp_path, n, content())
-    follower = ConfigFolder(str(tmp_path))
+    follower = KernelConfigs(str(tmp_path))
     records = follower.poll(0.0)
     (fault,) = (record for record in records if isinstance(record, Fault))
     assert len(tunings(records)) == 3 and fault.what == "what is beyond 3 folders is not read"
@@ -204,7 +203,7 @@ def test_what_triton_spaces_otherwise_is_the_same(tmp_path: Path, end: str) -> N
         assert [config.ms for config in kernels[0].configs] == [0.5, math.inf]
 
 
-def test_odd_choices_are_the_same_in_another_process(tmp_path: Path) -> None:
+def test_choices_that_failed_and_odd_percentiles(tmp_path: Path) -> None:
     """Failed configs, one that stands there twice and odd percentiles among them."""
     pairs = [
         [{"kwargs": {"BLOCK": 1}, **CONFIG}, [4.0, 3.0, 5.0]],
@@ -215,7 +214,7 @@ def test_odd_choices_are_the_same_in_another_process(tmp_path: Path) -> None:
     for n in range(4):
         put(tmp_path, n, json.dumps({"key": [n], "configs_timings": pairs[: 4 - n]}))
     here = read_sources([str(tmp_path)])
-    there, _ = unpacked(packed((list(here), None)))
+    there: list[Record] = pickle.loads(pickle.dumps(here))
     for records in (here, there):
         model = Model()
         model.apply(records)

@@ -20,7 +20,8 @@ from rocm_tui.ingest.far import link as far_link
 from rocm_tui.ingest.far import source as far_source
 from rocm_tui.ingest.far.wire import line_of, placed, told_in
 from rocm_tui.ingest.far.words import away_text
-from rocm_tui.ingest.follow.watcher import Watcher, read_sources
+from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import LinkSeen, Record, Seen, Unread
 from rocm_tui.render.detail import selection_text
 from rocm_tui.render.sessions import state_text

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backend.model.session import Fault
-from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.follow.reading import read_sources
 from rocm_tui.ingest.formats.profiler import events as stream_of_events
 from rocm_tui.ingest.formats.profiler import graphs as profiled
 from rocm_tui.ingest.formats.profiler_trace import FORMAT, ProfilerTrace

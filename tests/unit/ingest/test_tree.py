@@ -11,9 +11,10 @@ import pytest
 
 from backend.model.session import Fault
 from rocm_tui.cli.entry import main
-from rocm_tui.ingest.follow import sources, tree
+from rocm_tui.ingest.follow import folder_events, tree
+from rocm_tui.ingest.follow.reading import read_sources
 from rocm_tui.ingest.follow.tree import Walker
-from rocm_tui.ingest.follow.watcher import Watcher, read_sources
+from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record, Seen, SourceStatus
 from tests.support.log_lab import BMM, MM
 from tests.support.screen_lab import write_cache
@@ -102,12 +103,12 @@ def wait_for(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("watched", [sources.WATCHED, 5])
+@pytest.mark.parametrize("watched", [folder_events.MOST_FOLDERS, 5])
 def test_new_subfolders_while_we_watch(
     tmp_path: Path, watched: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than the system is asked to watch: the others are looked at now and then."""
-    monkeypatch.setattr(sources, "WATCHED", watched)
+    monkeypatch.setattr(folder_events, "MOST_FOLDERS", watched)
     folders = 20
     for n in range(folders):
         put(tmp_path / "old" / f"{n:03}" / "rank.log", "step 1\n")

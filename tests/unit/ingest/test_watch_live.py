@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 import sys
 import threading
@@ -16,8 +15,8 @@ import pytest
 from backend.model.events import ChoiceTimed, SessionStarted
 from backend.model.session import Session
 from backend.wire.events import encode
-from rocm_tui.ingest.follow import notify
-from rocm_tui.ingest.follow.notify import is_remote
+from rocm_tui.ingest.follow import folder_events
+from rocm_tui.ingest.follow.folder_events import is_remote
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record, SourceStatus
 from tests.support.format_lab import KEY, STARTED, cache_text, lines
@@ -74,7 +73,10 @@ def live(request: pytest.FixtureRequest) -> Iterator[Callable[..., Live]]:
 
     yield make
     for found in made:
-        by = {s.watched_by for s in found.watcher.sources()}
+        deadline = time.monotonic() + 60
+        while (by := {s.watched_by for s in found.watcher.sources()}) != {request.param}:
+            assert time.monotonic() < deadline, by
+            time.sleep(0.01)
         found.watcher.stop()
         found.watcher.stop()
         assert by == {request.param}
@@ -217,14 +219,10 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
 
 
 def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full:
-        """`inotify_add_watch` where the system watches no more; it sets no errno here."""
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "inotify watch limit reached")
 
-        inotify_init1 = staticmethod(lambda _: os.eventfd(0, os.EFD_NONBLOCK))
-        inotify_add_watch = staticmethod(lambda *_: -1)
-
-    monkeypatch.setattr(notify, "_libc", Full)
-    monkeypatch.setattr(notify, "_errno", lambda: errno.ENOSPC)
+    monkeypatch.setattr(folder_events.Observer, "schedule", full)
     path = tmp_path / "a.log"
     path.write_text(MM)
     found = Live([path], interval=0.02)
@@ -262,23 +260,24 @@ def test_live_standard_input() -> None:
 
 
 def test_file_systems_where_inotify_is_blind() -> None:
-    mountinfo = (
-        "1 0 8:1 / / rw - ext4 /dev/root rw\n"
-        "2 1 0:5 / /home rw shared:1 - nfs4 server:/home rw\n"
-        "3 1 0:6 / /home/local rw - xfs /dev/sdb rw\n"
-        "4 1 0:7 / /scratch\\040x rw - lustre mds rw\n"
-        "bad line\n"
-    )
-    assert is_remote("/home/me/a.log", mountinfo)
-    assert is_remote("/scratch x/a", mountinfo)
-    assert not is_remote("/home/local/a", mountinfo)
-    assert not is_remote("/homes", mountinfo)
+    mounts = [
+        ("/", "ext4"),
+        ("/home", "nfs4"),
+        ("/home/local", "xfs"),
+        ("/scratch x", "lustre"),
+        ("/mnt", "fuse.sshfs"),
+    ]
+    assert is_remote("/mnt/a", mounts)
+    assert is_remote("/home/me/a.log", mounts)
+    assert is_remote("/scratch x/a", mounts)
+    assert not is_remote("/home/local/a", mounts)
+    assert not is_remote("/homes", mounts)
 
 
-def test_the_package_needs_neither_torch_nor_ctypes_to_be_imported() -> None:
+def test_reading_once_loads_neither_torch_nor_what_watches() -> None:
     code = (
-        "import sys, rocm_tui.ingest.follow.watcher\n"
-        "print([m for m in ('torch', 'ctypes', 'textual', 'asyncio') if m in sys.modules])"
+        "import sys, rocm_tui.ingest.follow.reading\n"
+        "print([m for m in ('torch', 'watchdog', 'textual', 'asyncio') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
