@@ -3,12 +3,13 @@ proposed, measured, pinned, and written to a file that the other hosts import.""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import click
 
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
@@ -19,7 +20,7 @@ from rocm_tui.actions.pin import Pinned
 from rocm_tui.actions.settle import Step, measure_chosen, pin_all, plan_pins, with_measured
 from rocm_tui.actions.share import export_text, pins_to_share, unknown_origins, write_shared
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import Work
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
@@ -33,79 +34,17 @@ from rocm_tui.render.table import hanging
 from rocm_tui.report.agreement import Agreement, agreement
 from rocm_tui.report.proposals import Proposal, propose
 
-
-def add_agree(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Say which problems the ranks of a run, or several hosts, took different choices for. Each "
-        "PATH is a cache dir, a session's log, a cache file, a log, an export of pins, or a "
-        "session of the cache dir. With none: the ranks of the latest run in the cache dir."
-    )
-    parser.epilog = (
-        "exit codes: 0 every problem that two of them tuned got the same choice, 1 one did not, a "
-        "rank is missing, or nothing could be compared; with --pin --yes: 0 every difference is "
-        "pinned; 2 bad usage"
-    )
-    parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="file, folder, session, or - for stdin"
-    )
-    parser.add_argument(
-        "--ranks", type=int, metavar="N", help="so many there must be, from rank 0 on"
-    )
-    parser.add_argument(
-        "--run", dest="job", default="", metavar="RUN", help="that run, instead of the latest one"
-    )
-    parser.add_argument(
-        "--across",
-        action="store_true",
-        help="compare also what was tuned on systems that differ, as MI300X and MI308X do",
-    )
-    parser.add_argument(
-        "--propose",
-        action="store_true",
-        help="name one choice for all: by measurement with cold caches, else by the times of all",
-    )
-    parser.add_argument(
-        "--measure",
-        action="store_true",
-        help="measure the choices that differ first, with cold caches; proposes, too",
-    )
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="SECONDS",
-        help="with --measure: no longer for a problem, compiling not counted (default: 30, or as "
-        "set)",
-    )
-    parser.add_argument(
-        "--pin",
-        action="store_true",
-        help="pin what is proposed in the cache dir; says what would change, with --yes does it",
-    )
-    parser.add_argument("--yes", action="store_true", help="with --pin: do it")
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="with --pin --yes: write the pins to a file that the other hosts import",
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="also propose what some of them were not offered"
-    )
-    common.add_arguments(parser, "--device", "--python", "--cache-dir", "--json")
-
-
 _MOST_RANKS = 1_000_000
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: CommandArguments) -> None:
     """Raises UsageError."""
     seconds_given(args.budget, "--budget")
     if args.ranks is not None and not 1 <= args.ranks <= _MOST_RANKS:
         raise UsageError(f"--ranks is how many ranks there must be, 1 to {_MOST_RANKS:,}")
     for given, name, wanted, needed in (
         (args.yes, "--yes", args.pin, "--pin"),
-        (args.out is not None, "--out", args.pin and args.yes, "--pin --yes"),
+        (args.output is not None, "--output", args.pin and args.yes, "--pin --yes"),
         (args.budget is not None, "--budget", args.measure, "--measure"),
         (args.force, "--force", args.propose or args.pin or args.measure, "--propose"),
     ):
@@ -122,7 +61,58 @@ class _Settled:
     done: bool = False
 
 
-def do_agree(args: argparse.Namespace) -> int:
+@click.command()
+@click.argument("paths", metavar="[PATH]...", type=common.PATH, nargs=-1)
+@click.option("--ranks", type=int, metavar="N", help="The expected number of ranks.")
+@click.option("job", "--run", default="", metavar="RUN", help="This run (default: the latest).")
+@click.option(
+    "--across",
+    is_flag=True,
+    help="Also compare tunings of systems that differ, such as MI300X and MI308X.",
+)
+@click.option(
+    "--propose",
+    is_flag=True,
+    help="Propose one choice for all: by cold measurements, else by the times of all.",
+)
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure the choices that differ first, with cold caches; implies --propose.",
+)
+@click.option(
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="With --measure: time for each problem, compiling excluded (default: 30).",
+)
+@click.option(
+    "--pin", is_flag=True, help="Print which proposals would be pinned; pin them with --yes."
+)
+@click.option("--yes", is_flag=True, help="With --pin: do it.")
+@click.option(
+    "--output",
+    "-o",
+    type=common.FILE,
+    metavar="FILE",
+    help="With --pin --yes: write the pins to a file that the other hosts import.",
+)
+@click.option("--force", is_flag=True, help="Also propose choices that some were not offered.")
+@common.device_option
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def agree_command(**given: Any) -> int:
+    """Find the problems for which ranks of a run, or hosts, took different choices.
+
+    PATH is a cache directory, a session's log, a cache file, a log, an export of pins, a session of
+    the cache directory, or - for stdin (default: the ranks of the latest run in the cache
+    directory).
+
+    Exit codes: 0 all agree, 1 some do not, a rank is missing, or nothing could be compared; with
+    --pin --yes: 0 every difference is pinned; 2 bad usage.
+    """
+    args = CommandArguments(**given)
     _check(args)
     layout = common.layout_of(args)
     told = who_took_what(layout, args.paths, args.job)
@@ -150,7 +140,7 @@ def do_agree(args: argparse.Namespace) -> int:
     return ExitCode.of(found.agree)
 
 
-def _agreement(args: argparse.Namespace, told: Told) -> Agreement:
+def _agreement(args: CommandArguments, told: Told) -> Agreement:
     return agreement(told.choosers, told.taken, ranks=args.ranks or 0, across=args.across)
 
 
@@ -163,7 +153,7 @@ def _print(told: Told, found: Agreement, proposals: Sequence[Proposal]) -> None:
         say.out(agree_text.TO_PROPOSE)
 
 
-def _measure(args: argparse.Namespace, layout: Layout, told: Told, found: Agreement) -> Told:
+def _measure(args: CommandArguments, layout: Layout, told: Told, found: Agreement) -> Told:
     """What nobody has measured with cold caches; each is told as it comes."""
     wanted = [
         each
@@ -187,7 +177,7 @@ def _measure(args: argparse.Namespace, layout: Layout, told: Told, found: Agreem
 
 
 def _pin(
-    args: argparse.Namespace, layout: Layout, told: Told, proposals: Sequence[Proposal]
+    args: CommandArguments, layout: Layout, told: Told, proposals: Sequence[Proposal]
 ) -> _Settled:
     model = told.home or load_model(layout)
     steps = plan_pins(proposals, model, layout)
@@ -208,7 +198,7 @@ def _pin(
     if not args.json:
         for pin in pinned:
             say.out(f"pinned {plain(pin.choice.label)} for {pin.report.pin.id}, {pin.state}")
-    if ready and args.out is not None:
+    if ready and args.output is not None:
         _write(args, layout, [step.wanted.row.id for step in ready if step.wanted])
     if ready and not args.json:
         for line in _next(args, layout, len(pinned)):
@@ -248,20 +238,20 @@ def _warn(step: Step) -> None:
             say.err(f"{row.id}: {warning}")
 
 
-def _write(args: argparse.Namespace, layout: Layout, ids: Sequence[str]) -> None:
+def _write(args: CommandArguments, layout: Layout, ids: Sequence[str]) -> None:
     pins = pins_to_share(layout, ids, (), args.python)
     for name, unknown in unknown_origins(pins).items():
         say.err(f"the {name} that {', '.join(unknown)} was tuned with is not known")
-    write_shared(args.out, export_text(pins))
+    write_shared(args.output, export_text(pins))
 
 
-def _next(args: argparse.Namespace, layout: Layout, count: int) -> list[str]:
+def _next(args: CommandArguments, layout: Layout, count: int) -> list[str]:
     """What is to be done on the other hosts, and how it is undone."""
     lines = []
     folders = [path for path in map(Path, args.paths) if path.is_dir()]
     others = [path for path in folders if path.resolve() != layout.root.resolve()]
-    if args.out is not None:
-        file = plain(shlex.quote(str(args.out)))
+    if args.output is not None:
+        file = plain(shlex.quote(str(args.output)))
         lines.append(f"wrote {file}. On every host that has a cache dir of its own:")
         lines += [f"  rocm-tui import {file} --yes{_at(other)}" for other in others] or [
             f"  rocm-tui import {file} --yes"

@@ -1,17 +1,20 @@
-"""What several commands share: arguments, the cache dir they mean, exit codes."""
+"""Options, arguments and completions that several commands share, and exit codes."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+
+import click
+from click.shell_completion import CompletionItem
 
 from backend.disk.layout import Layout, cache_dir
+from backend.errors import StoreError
 from rocm_tui import say
-from rocm_tui.errors import UsageError
-from rocm_tui.harmless import visible
+from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.harmless import plain, visible
 
 
 class ExitCode(IntEnum):
@@ -27,50 +30,123 @@ class ExitCode(IntEnum):
 
     @classmethod
     def of_error(cls, error: BaseException) -> ExitCode:
-        if isinstance(error, UsageError):
+        if isinstance(error, (UsageError, click.UsageError)):
             return cls.USAGE
         return cls.INTERRUPTED if isinstance(error, KeyboardInterrupt) else cls.NO
 
 
-_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
-    "id": {"metavar": "ID", "help": "a tuning's id, or its first digits"},
-    "pinned_ids": {"nargs": "*", "metavar": "ID", "help": "a pinned tuning (default: all)"},
-    "paths": {"nargs": "*", "metavar": "PATH", "help": "file, folder, or - for stdin"},
-    "--device": {"metavar": "N", "help": "a GPU's index, or cpu"},
-    "--from": {
-        "dest": "sources",
-        "action": "append",
-        "default": [],
-        "metavar": "PATH",
-        "help": "also read this log, cache file or folder to find the ID (may be repeated)",
-    },
-    "--python": {
-        "metavar": "EXE",
-        "help": "the Python that has torch (default: ours, else $VIRTUAL_ENV's, else python3)",
-    },
-    "--cache-dir": {
-        "type": Path,
-        "metavar": "DIR",
-        "help": "Inductor's cache dir (default: where Inductor itself would look)",
-    },
-    "--json": {"action": "store_true", "help": "print JSON on stdout"},
-}
-"""What means the same in every command that has it."""
+class CommandArguments(SimpleNamespace):
+    """The values of a command's options and arguments, by their names."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Some of those that several commands have, in the order in which help lists them."""
-    for name in names:
-        parser.add_argument(name, **_ARGUMENTS[name])
+def layout_of(args: CommandArguments) -> Layout:
+    return layout_at(args.cache_dir)
 
 
-def layout_of(args: argparse.Namespace) -> Layout:
-    return Layout(args.cache_dir.absolute() if args.cache_dir else cache_dir())
+def layout_at(root: Path | None) -> Layout:
+    """The layout of the cache directory that was named, or of Inductor's own."""
+    return Layout(root.absolute() if root else cache_dir())
+
+
+def require_at_most_one(**given: object) -> None:
+    """Raise UsageError where two options were given that exclude each other."""
+    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if len(names) > 1:
+        raise UsageError(f"{names[0]} and {names[1]} exclude each other")
 
 
 def print_source(source: str) -> None:
-    """As it is, but for what would be a command to the terminal."""
+    """Print source code with its control characters made visible."""
     say.out_text(source)
     changed = sum(map(str.__ne__, source, visible(source)))
     if changed:
         say.err(f"{changed} control or direction characters of this source are shown as pictures")
+
+
+def _tunings(layout: Layout) -> Mapping[str, str]:
+    from rocm_tui.actions.pick import load_model  # only at Tab
+    from rocm_tui.session import stats
+
+    return {
+        row.id: f"{row.tuning.op} {stats.sizes_text(row.tuning)} {stats.dtype_of(row.tuning)}"
+        for row in load_model(layout).listed()
+    }
+
+
+def _pins(layout: Layout) -> Mapping[str, str]:
+    from rocm_tui.actions.pin import list_pins  # only at Tab
+
+    return {pin.id: f"{pin.op} {pin.label}" for pin in list_pins(layout)}
+
+
+def _graphs(layout: Layout) -> Mapping[str, str]:
+    from rocm_tui.actions.graphs import known_graphs  # only at Tab
+
+    return {row.id: "graph" for row in known_graphs(layout, [])}
+
+
+_IDS = {"tunings": _tunings, "pins": _pins, "graphs": _graphs}
+
+
+class IdType(click.ParamType[str]):
+    """An id that a shell completes from the cache directory."""
+
+    name = "id"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        try:
+            ids = _IDS[self._kind](layout_at(ctx.params.get("cache_dir")))
+        except (RocmTuiError, StoreError, OSError):
+            return []  # a shell has no place for an error at Tab
+        return [
+            CompletionItem(plain(name), help=plain(about))
+            for name, about in ids.items()
+            if name.startswith(incomplete)
+        ]
+
+
+TUNING, PINNED, GRAPH = IdType("tunings"), IdType("pins"), IdType("graphs")
+PATH = click.Path()
+FILE = click.Path(path_type=Path)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+id_argument = click.argument("id", metavar="ID", type=TUNING)
+optional_id_argument = click.argument("id", metavar="[ID]", type=TUNING, required=False)
+choices_argument = click.argument("choices", metavar="[CHOICE]...", nargs=-1)
+pinned_ids_argument = click.argument("ids", metavar="[ID]...", type=PINNED, nargs=-1)
+graph_argument = click.argument("graph", metavar="[GRAPH]", type=GRAPH, required=False)
+paths_argument = click.argument("paths", metavar="[PATH]...", type=PATH, nargs=-1)
+device_option = click.option("--device", metavar="N", help="The index of a GPU, or cpu.")
+from_option = click.option(
+    "sources",
+    "--from",
+    metavar="PATH",
+    type=PATH,
+    multiple=True,
+    help="Also read this log, cache file or folder (repeatable).",
+)
+python_option = click.option(
+    "--python",
+    metavar="EXE",
+    type=PATH,
+    help="The Python that has torch (default: ours, $VIRTUAL_ENV's, or python3).",
+)
+cache_dir_option = click.option(
+    "--cache-dir",
+    metavar="DIR",
+    type=FOLDER,
+    help="Inductor's cache directory (default: where Inductor looks).",
+)
+json_option = click.option("--json", is_flag=True, help="Print JSON.")
+yes_to_graph_option = click.option(
+    "--yes", is_flag=True, help="Run the text of the graph without asking."
+)
+polling_option = click.option("--polling", is_flag=True, help="Poll the files, as on NFS.")
+max_autotune_option = click.option(
+    "--max-autotune", is_flag=True, help="Turn Inductor's max_autotune on for CMD."
+)

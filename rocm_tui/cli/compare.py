@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
 
 from backend.model.session import Fault
 from rocm_tui import say
 from rocm_tui.actions.compare import read_part
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.compare.comparison import compare, regressions
 from rocm_tui.compare.tables import TableComparison, are_tables, compare_tables
 from rocm_tui.compare.types import Comparison, Part
@@ -23,55 +25,65 @@ from rocm_tui.render.report import report_json
 from rocm_tui.report.job import report
 
 
-def add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Compare the tunings of A with those of B, sorted by time lost. Each is a log, "
-        "a cache, a folder, an export of pins, or a session of the cache dir by the first letters "
-        "of its id or of its log's name. With A alone, or nothing (the cache dir): who chose "
-        "differently, which backends were asked for and are missing, what tuning saves, what was "
-        "tuned more than once."
-    )
-    parser.epilog = (
-        "exit codes: 0 yes, 1 a regression, nothing in common, or a source that is not there or "
-        "has no tunings; 2 bad usage"
-    )
-    parser.add_argument("a", metavar="A", nargs="?", help="file, folder, session, or - for stdin")
-    parser.add_argument("b", metavar="B", nargs="?", help="what to compare it with")
-    for name in ("a", "b"):
-        parser.add_argument(
-            f"--also-{name}",
-            action="append",
-            default=[],
-            metavar="PATH",
-            help=f"another source of {name.upper()} (may be repeated)",
-        )
-    parser.add_argument(
-        "--fail-on-regression",
-        type=_per_cent,
-        metavar="PCT",
-        help="exit with 1 if something is slower by more than so many per cent, and name it",
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON on stdout")
-    form.add_argument("--markdown", action="store_true", help="print a table for a pull request")
-    common.add_arguments(parser, "--cache-dir")
+class PercentType(click.ParamType[float]):
+    """A percentage, with or without its sign."""
+
+    name = "percentage"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            percent = float(str(value).removesuffix("%"))
+        except ValueError:
+            percent = -1.0
+        if not 0 <= percent < 1e6:
+            self.fail(f"{value!r} is not a percentage, such as 10.", param, ctx)
+        return percent
 
 
-def _per_cent(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage, such as 10")
-    return value
+@click.command()
+@click.argument("a", metavar="[A]", type=common.PATH, required=False)
+@click.argument("b", metavar="[B]", type=common.PATH, required=False)
+@click.option(
+    "--also-a",
+    type=common.PATH,
+    multiple=True,
+    metavar="PATH",
+    help="Another source of A (repeatable).",
+)
+@click.option(
+    "--also-b",
+    type=common.PATH,
+    multiple=True,
+    metavar="PATH",
+    help="Another source of B (repeatable).",
+)
+@click.option(
+    "--fail-on-regression",
+    type=PercentType(),
+    metavar="PCT",
+    help="Exit with 1 and list what is slower by more than PCT per cent.",
+)
+@common.json_option
+@click.option("--markdown", is_flag=True, help="Print a table for a pull request.")
+@common.cache_dir_option
+def compare_command(**given: Any) -> int:
+    """Compare the tunings of A with those of B, sorted by time lost.
 
+    A and B are logs, caches, folders, exports of pins, - for stdin, or sessions of the cache
+    directory (first letters of an id or of a log's name). Without B, report on A (default: the
+    cache directory): ranks that chose differently, missing backends, the savings by tuning,
+    repeated tunings.
 
-def do_compare(args: argparse.Namespace) -> int:
+    Exit codes: 0 yes, 1 a regression, nothing in common or no tunings, 2 bad usage.
+    """
+    args = CommandArguments(**given)
+    common.require_at_most_one(json=args.json, markdown=args.markdown)
     return _report(args) if args.b is None else _compare(args)
 
 
-def _compare(args: argparse.Namespace) -> int:
+def _compare(args: CommandArguments) -> int:
     layout = common.layout_of(args)
     in_a = read_part(layout, "A", args.a, args.also_a)
     a = _told("A", in_a)
@@ -103,7 +115,7 @@ def _check_whole(problems: Iterable[Fault]) -> None:
         )
 
 
-def _compare_tables(comparison: TableComparison, args: argparse.Namespace) -> int:
+def _compare_tables(comparison: TableComparison, args: CommandArguments) -> int:
     if args.json:
         say.out_json(tables_text.tables_json(comparison))
     else:
@@ -125,7 +137,7 @@ def _fails(comparison: Comparison, per_cent: float) -> bool:
     return bool(slower)
 
 
-def _report(args: argparse.Namespace) -> int:
+def _report(args: CommandArguments) -> int:
     if args.markdown or args.fail_on_regression is not None or args.also_b:
         raise UsageError("--markdown, --fail-on-regression and --also-b need two: compare A B")
     layout = common.layout_of(args)

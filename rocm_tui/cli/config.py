@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
+
+import click
 
 from backend.counted import counted
 from rocm_tui import say
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.config import writing
 from rocm_tui.config.memory import trouble_of
 from rocm_tui.config.places import config_path, state_path
@@ -21,25 +22,17 @@ Row = tuple[str, Any, str]
 """A setting's name, its value, and where that is from."""
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Print the settings in force and where each is from: keys, theme, columns, colours, "
-        "limits, read-only, budgets."
-    )
-    todo = parser.add_mutually_exclusive_group()
-    todo.add_argument(
-        "--write", action="store_true", help="write the file, every setting explained in it"
-    )
-    todo.add_argument(
-        "--check", action="store_true", help="exit code 1 if something in the file is not used"
-    )
-    parser.add_argument(
-        "--yes", action="store_true", help="with --write: also where there is one; keeps a copy"
-    )
-    common.add_arguments(parser, "--json")
-
-
-def do_config(args: argparse.Namespace) -> int:
+@click.command()
+@click.option("--write", is_flag=True, help="Write a settings file that explains every setting.")
+@click.option("--check", is_flag=True, help="Exit with 1 if a setting in the file is not used.")
+@click.option(
+    "--yes", is_flag=True, help="With --write: replace an existing file, and keep a copy of it."
+)
+@common.json_option
+def config_command(**given: Any) -> int:
+    """Print the settings in force, and where each is set."""
+    args = CommandArguments(**given)
+    common.require_at_most_one(write=args.write, check=args.check)
     if args.write:
         return _write(args)
     now = settings_now()
@@ -52,8 +45,8 @@ def do_config(args: argparse.Namespace) -> int:
         for line in filter(None, (*map(str, mistakes), trouble_of(state_path()))):
             say.err(line)
         if args.check:
-            given = len([row for row in rows if row[2] != "default"])
-            there = counted(given, "setting")
+            count = len([row for row in rows if row[2] != "default"])
+            there = counted(count, "setting")
             say.out(f"{now.path}: {there if now.there else 'there is none'}{_bad(mistakes)}")
         else:
             _print(now, rows)
@@ -64,7 +57,7 @@ def _bad(mistakes: list[Mistake]) -> str:
     return f", {len(mistakes)} not used" if mistakes else ""
 
 
-def _write(args: argparse.Namespace) -> int:
+def _write(args: CommandArguments) -> int:
     keys = {name: (one.key, str(one.tooltip)) for name, one in keymap.bindings().items()}
     path = config_path()
     copy = writing.write(path, writing.example(keys), replace=args.yes)

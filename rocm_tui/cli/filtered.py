@@ -1,11 +1,13 @@
-"""`--filter`: which tunings of a list a command is about, as in `/` of Watch."""
+"""`--filter`: the tunings that a command is about, as in `/` of Watch."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 
+import click
+
 from backend.model.session import Session
+from rocm_tui.cli.common import CommandArguments
 from rocm_tui.config.memory import Memory
 from rocm_tui.config.places import state_path
 from rocm_tui.session.model import Row
@@ -14,17 +16,14 @@ from rocm_tui.session.query.grammar import parse
 from rocm_tui.session.query.match import predicate
 from rocm_tui.session.query.tree import EVERYTHING, Query
 
-
-def add_filter(parser: argparse.ArgumentParser, more: str = "") -> None:
-    parser.add_argument(
-        "--filter",
-        metavar="FILTER",
-        help="only those that pass, as in `/` of watch: 'op:mm gain>1.2 !pinned' or a saved "
-        f"'@name' (docs/find.md){more}",
-    )
+filter_option = click.option(
+    "--filter",
+    metavar="FILTER",
+    help="Only tunings that match, as in `/` of watch: 'op:mm gain>1.2 !pinned' or '@name'.",
+)
 
 
-def query_of(args: argparse.Namespace) -> Query:
+def query_of(args: CommandArguments) -> Query:
     """Raises QueryError: ask before anything is read. The saved filters are the screen's."""
     if not args.filter:
         return EVERYTHING

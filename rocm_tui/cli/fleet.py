@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from typing import Any
+
+import click
 
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.fleet.places import record_path
 from rocm_tui.fleet.record import (
@@ -27,22 +29,15 @@ from rocm_tui.render.fleets import agents_json, run_json, run_text, state_of_run
 _WORDS = ("ls", "show", "cancel")
 
 
-def add_fleet(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "rocm-tui fleet [ls] [options]\nrocm-tui fleet show [RUN] [options]\n"
-        "rocm-tui fleet cancel RUN [UNIT] [options]"
-    )
-    parser.description = (
-        "List the runs of `tune --fleet`, show one with its devices and problems, or end one, or a "
-        "problem of it: its driver looks for that each second. What is merged stays."
-    )
-    parser.add_argument("what", nargs="?", choices=_WORDS, default="ls", help="ls, show or cancel")
-    parser.add_argument("run_name", nargs="?", metavar="RUN", help="its first letters will do")
-    parser.add_argument("unit", nargs="?", metavar="UNIT", help="one problem of it")
-    common.add_arguments(parser, "--cache-dir", "--json")
-
-
-def do_fleet(args: argparse.Namespace) -> int:
+@click.command()
+@click.argument("what", type=click.Choice(_WORDS), default="ls")
+@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("unit", metavar="[UNIT]", required=False)
+@common.cache_dir_option
+@common.json_option
+def fleet_command(**given: Any) -> int:
+    """List the runs of `tune --fleet`, show one, or cancel one or a problem of it."""
+    args = CommandArguments(**given)
     layout, now = common.layout_of(args), time.time()
     if args.unit is not None and args.what != "cancel":
         raise UsageError(f"fleet {args.what} takes one RUN")

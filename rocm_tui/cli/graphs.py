@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Any
+
+import click
 
 from rocm_tui import say
 from rocm_tui.actions.graphs import known_graphs
 from rocm_tui.actions.trial_graph import text_of
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.render.graphs import graph_json, graph_text, graphs_text
 from rocm_tui.session.graph_rows import find_graph
 
 
-def add_graphs(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "List the compiled graphs that `rocm-tui run` recorded, or that a trace of torch.profiler "
-        "(--from trace.json) shows: how often each is called, what a call takes, its share of the "
-        "program's time in compiled graphs. With ID: its tunings with their shares, its kernels "
-        "where a profiler saw them, its trials. Exit code 1 if there is none."
-    )
-    parser.add_argument("id", nargs="?", metavar="ID", help="a graph's id, or its first digits")
-    parser.add_argument("--text", action="store_true", help="print the captured text of graph ID")
-    common.add_arguments(parser, "--from", "--cache-dir", "--json")
+@click.command()
+@click.argument("id", metavar="[ID]", type=common.GRAPH, required=False)
+@click.option("--text", is_flag=True, help="Print the captured text of graph ID.")
+@common.from_option
+@common.cache_dir_option
+@common.json_option
+def graphs_command(**given: Any) -> int:
+    """List the compiled graphs that `rocm-tui run` or a torch.profiler trace (--from) recorded.
 
-
-def do_graphs(args: argparse.Namespace) -> int:
+    For each graph: its calls, the time of a call, its share of the time in compiled graphs. With
+    ID: its tunings and their shares, its kernels where a profiler saw them, its trials. Exit code 1
+    if there is no graph.
+    """
+    args = CommandArguments(**given)
     if args.text and (args.id is None or args.json):
         raise UsageError("--text needs an ID, and is no JSON: graphs ID --text")
     layout = common.layout_of(args)

@@ -1,10 +1,12 @@
-"""`rocm-tui improve [GRAPH]`: find choices that make a graph faster, and propose pins."""
+"""`rocm-tui improve` and `prove`: choices that make a graph faster, and what its pins gain."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
+
+import click
 
 from backend.disk.layout import Layout
 from rocm_tui import say
@@ -23,12 +25,13 @@ from rocm_tui.actions.improve import (
 )
 from rocm_tui.actions.measure import check_percent
 from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.prove import PAIRS, Proving, annotate
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
-from rocm_tui.cli.consent import asked, consent
-from rocm_tui.cli.work import Work, ended_by_signals
+from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.work import Work, asked, consent, ended_by_signals, with_log
+from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.limits import seconds_given
+from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.render.improve import (
     PINS,
     SURE,
@@ -41,47 +44,45 @@ from rocm_tui.render.improve import (
     subject_title,
     summary,
 )
+from rocm_tui.render.prove import figure, proof_json, proof_text, sentences
 from rocm_tui.render.table import text_table
 from rocm_tui.search.types import Search
 from rocm_tui.session.graph_rows import graph_rows
 from rocm_tui.session.model import Model
 
 
-def add_improve(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Try choices in a captured graph, tuning after tuning, and keep those with which the whole "
-        "graph is faster. What is kept is compared with the graph without it in new processes, and "
-        "proposed to be pinned. A search that was ended goes on when it is asked for again. Exit "
-        "code 0 if something faster was found. Nothing is pinned without a yes."
-    )
-    parser.add_argument(
-        "graph",
-        nargs="?",
-        metavar="GRAPH",
-        help="a graph's id, or its first digits (default: where the program spends most time)",
-    )
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="SECONDS",
-        help="search no longer than that, compiling counted (default: 600, or as set)",
-    )
-    parser.add_argument(
-        "--within",
-        type=float,
-        default=10.0,
-        metavar="PCT",
-        help="try choices that are at most this much slower alone, and the fastest of each kind "
-        "(default: 10)",
-    )
-    parser.add_argument("--restart", action="store_true", help="forget an earlier search")
-    parser.add_argument(
-        "--yes", action="store_true", help="run the graph's text and pin what is found, unasked"
-    )
-    common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
+@click.command()
+@common.graph_argument
+@click.option(
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="Search for at most this long, compiling included (default: 600, or as configured).",
+)
+@click.option(
+    "--within",
+    type=float,
+    default=10.0,
+    metavar="PCT",
+    help="Try choices at most PCT per cent slower, and the fastest of each kind (default: 10).",
+)
+@click.option("--restart", is_flag=True, help="Discard an earlier search.")
+@click.option(
+    "--yes", is_flag=True, help="Run the text of the graph and pin the result without asking."
+)
+@common.device_option
+@common.from_option
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def improve_command(**given: Any) -> int:
+    """Try choices in a captured graph, and propose to pin those that make the whole graph faster.
 
-
-def do_improve(args: argparse.Namespace) -> int:
+    GRAPH is a graph's id or its first digits (default: the graph with most of the program's time).
+    The result is confirmed in new processes. An interrupted search is continued. Exit code 0 if
+    something faster was found; nothing is pinned without a yes.
+    """
+    args = CommandArguments(**given)
     budget = seconds_given(args.budget, "--budget")
     within = check_percent(args.within, "--within")
     layout = common.layout_of(args)
@@ -180,7 +181,7 @@ def pinned_sentences(search: Search, rows: Rows) -> list[str]:
 
 
 def _offer(
-    args: argparse.Namespace, layout: Layout, model: Model, rows: Rows, search: Search
+    args: CommandArguments, layout: Layout, model: Model, rows: Rows, search: Search
 ) -> None:
     """Pin what was found, if a person says so; else say how."""
     gain = result_of(search)
@@ -206,3 +207,65 @@ def _offer(
 def _is_pinned(proposal: Proposal, rows: Rows) -> bool:
     row = rows.get(proposal.subject.key)
     return row is not None and row.pin is not None and row.pin.pin.hash == proposal.candidate.hash
+
+
+@click.command()
+@common.graph_argument
+@click.option(
+    "--pairs",
+    type=int,
+    default=PAIRS,
+    metavar="N",
+    help=f"Processes with the pins, and as many without (default: {PAIRS}; at least 3).",
+)
+@click.option(
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="Time passes for at most this long in each process (default: 10, or as configured).",
+)
+@common.yes_to_graph_option
+@common.device_option
+@common.from_option
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def prove_command(**given: Any) -> int:
+    """Compare a captured graph with and without the pins, in new processes of stock PyTorch.
+
+    GRAPH is a graph's id or its first digits (default: the graph with most of the program's time).
+    The result goes into the notes of the graph's pins. Exit code 0 if the graph is faster with
+    them.
+    """
+    args = CommandArguments(**given)
+    budget = seconds_given(args.budget, "--budget")
+    if args.pairs < 3:
+        raise UsageError("--pairs is a number, 3 or more: fewer tell nothing of their differences")
+    layout = common.layout_of(args)
+    graph = pick_graph(graph_rows(load_model(layout, also=args.sources), layout), args.graph)
+    work = Work(layout, args.python, args.device)
+
+    def tell(number: int, total: int, pinned: bool) -> None:
+        which = "with the pins" if pinned else "without"
+        work.line.part(number - 1, total)
+        work.line.title = f"graph {graph.id}: process {number} of {total}, {which}"
+        work.line.show("starting a worker")
+
+    proving = Proving(work, layout, graph, pairs=args.pairs, budget=budget, tell=tell)
+    consent(layout, graph.graph, args.yes)
+    try:
+        with ended_by_signals():
+            proof = proving.go()
+    except JobError as error:
+        raise JobError(with_log(error)) from error
+    finally:
+        work.line.show("")
+    annotate(layout, proof, figure(proof))
+    if args.json:
+        say.out_json(proof_json(proof))
+    else:
+        say.out(proof_text(proof))
+        say.out()
+        for sentence in sentences(proof):
+            say.out(f"{sentence[0].upper()}{sentence[1:]}.")
+    return ExitCode.of(proof.verdict == "faster" and not proof.contradicted)

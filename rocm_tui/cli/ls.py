@@ -1,47 +1,52 @@
-"""`rocm-tui ls [PATH...]`: every tuning that the sources tell of."""
+"""`rocm-tui ls` and `sessions`: the tunings of the sources, and the processes that tuned."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import click
 
 from rocm_tui import say
 from rocm_tui.actions.named import load_named
-from rocm_tui.actions.pick import unread
+from rocm_tui.actions.pick import load_model, unread
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
-from rocm_tui.cli.filtered import add_filter, passing, query_of
+from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.filtered import filter_option, passing, query_of
 from rocm_tui.config.places import config_given
 from rocm_tui.config.reading import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
 from rocm_tui.render.nothing import why_nothing
 from rocm_tui.render.problems import problem_json, trouble_lines
+from rocm_tui.render.sessions import session_json, sessions_text
 from rocm_tui.render.tunings import row_json, tunings_text
+from rocm_tui.report.sessions import session_rows
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
 from rocm_tui.session.query.order import ordered
 
 
-def add_ls(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "List every tuning found in logs, caches and folders; with no PATH, in the cache dir. Exit "
-        "code 1 if there is none, or if a PATH cannot be read."
-    )
-    common.add_arguments(parser, "paths")
-    parser.add_argument("--tied", action="store_true", help="only ties of the best choices")
-    add_filter(parser)
-    parser.add_argument(
-        "--sort",
-        choices=[field.name for field in FIELDS],
-        metavar="FIELD",
-        help="by this field of a filter; what is not known stands last (default: age)",
-    )
-    parser.add_argument("--reverse", action="store_true", help="the other way round")
-    common.add_arguments(parser, "--cache-dir", "--json")
+@click.command()
+@common.paths_argument
+@click.option("--tied", is_flag=True, help="Only tunings whose best choices are tied.")
+@filter_option
+@click.option(
+    "--sort",
+    type=click.Choice([field.name for field in FIELDS]),
+    metavar="FIELD",
+    help="Sort by this field of a filter; unknown values come last (default: age).",
+)
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
+@common.cache_dir_option
+@common.json_option
+def ls_command(**given: Any) -> int:
+    """List the tunings in logs, caches and folders.
 
-
-def do_ls(args: argparse.Namespace) -> int:
+    PATH is a file, a folder, or - for stdin (default: the cache directory). Exit code 1 if there is
+    no tuning, or if a PATH cannot be read.
+    """
+    args = CommandArguments(**given)
     query = query_of(args)
     if config_given():
         for mistake in settings_now().mistakes:
@@ -80,3 +85,31 @@ def _missed_lines(paths: Sequence[str]) -> list[str]:
     from rocm_tui.actions.missed import missed_in  # loads all tuners' formats, for files alone
 
     return [missed.line for missed in missed_in(paths)]
+
+
+@click.command()
+@common.paths_argument
+@common.cache_dir_option
+@common.json_option
+def sessions_command(**given: Any) -> int:
+    """List the processes that ran under `rocm-tui run`, with their state or how they ended.
+
+    PATH is a file, a folder, or - for stdin (default: the cache directory). The beginning of an id
+    names the session in `ls`, `compare` and the filter `session:`. Exit code 1 if there is no
+    session, or if a PATH cannot be read.
+    """
+    args = CommandArguments(**given)
+    layout = common.layout_of(args)
+    model = load_model(layout, args.paths)
+    rows = session_rows(model)
+    lost = unread(model, args.paths)
+    if args.json:
+        say.out_json({"sessions": [session_json(row) for row in rows]})
+    elif rows:
+        say.out(sessions_text(rows))
+    for line in trouble_lines(lost if args.json else model.problems):
+        say.err(line)
+    if not rows and not args.json:
+        where = ", ".join(args.paths) or str(layout.root)
+        say.err(f"no session in {where}: `rocm-tui run -- CMD` records one")
+    return ExitCode.of(bool(rows) and not lost)

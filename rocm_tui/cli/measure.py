@@ -1,24 +1,33 @@
-"""`rocm-tui measure ID [CHOICE...]`: which choice is really faster."""
+"""`rocm-tui measure`: which choice is really faster."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
+
+import click
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from rocm_tui import say
-from rocm_tui.actions.measure import Measuring, check_percent, choices_to_measure, measure_job
-from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.actions.measure import (
+    Measuring,
+    NotMeasured,
+    check_percent,
+    choices_to_measure,
+    measure_job,
+)
+from rocm_tui.actions.pick import load_model, pick_tuning
+from rocm_tui.actions.suspects import Suspect, find_suspects
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
-from rocm_tui.cli.filtered import add_filter
-from rocm_tui.cli.suspects import measure_suspects
+from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.filtered import filter_option, passing, query_of
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.environment import device_to_measure
 from rocm_tui.errors import UsageError
+from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.measured import (
@@ -27,84 +36,113 @@ from rocm_tui.render.measured import (
     repeat_line,
     repeats_text,
     sentences,
+    standing,
 )
 from rocm_tui.render.table import hanging
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.model import Row
 
+NONE = "No tuning is suspect: none has a time that was taken once and cannot be."
 
-def add_measure(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Run choices of tuning ID again and again, in random order, until it is clear which is "
-        "faster or the budget is spent. Exit code 0 only if it is clear. What was found is kept in "
-        "the cache dir, where ls, show, watch and pin heed it."
-    )
-    parser.add_argument(
-        "id", nargs="?", metavar="ID", help="a tuning's id, or its first digits (not with suspects)"
-    )
-    parser.add_argument(
-        "choices",
-        nargs="*",
-        metavar="CHOICE",
-        help="a name, a hash, a hash prefix, or #2 (default: all near the best)",
-    )
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="SECONDS",
-        help="measure no longer than that, compiling not counted (default: 30, or as set)",
-    )
-    parser.add_argument(
-        "--within",
-        type=float,
-        default=10.0,
-        metavar="PCT",
-        help="without a CHOICE: all up to this much slower than the best (default: 10)",
-    )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=0,
-        metavar="N",
-        help="not fewer, while there is time: `compare` with another day needs some 100",
-    )
-    parser.add_argument(
-        "--repeat",
-        type=int,
-        default=1,
-        metavar="N",
-        help="measure so often, each time in a process of its own: `compare` believes small "
-        "changes from three on",
-    )
-    caches = parser.add_mutually_exclusive_group()
-    caches.add_argument(
-        "--cold",
-        action="store_const",
-        const="cold",
-        dest="caches",
-        help="what a call reads is in no cache when it begins, as weights are in a model (default "
-        "on a GPU, and where one call reads more than a CPU's caches hold)",
-    )
-    caches.add_argument(
-        "--hot",
-        action="store_const",
-        const="hot",
-        dest="caches",
-        help="each call reads what the one before has read (default elsewhere)",
-    )
-    caches.add_argument(
-        "--flush", action="store_const", const="cold", dest="caches", help=argparse.SUPPRESS
-    )
-    parser.add_argument(
-        "--suspects",
-        action="store_true",
-        help="measure every tuning whose times are not to be believed, one after another",
-    )
-    add_filter(parser, "; with --suspects")
-    common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
+Measure = Callable[[Row, Sequence[Choice]], Sequence[Measurement]]
+"""Measures choices of a tuning; the last measurement counts."""
 
 
-def do_measure(args: argparse.Namespace) -> int:
+def measure_suspects(args: CommandArguments, layout: Layout, measure: Measure) -> ExitCode:
+    """One after another; what cannot be measured is said, and the others are measured."""
+    if args.id is not None:
+        raise UsageError("--suspects measures all suspects: without an ID")
+    query = query_of(args)
+    model = load_model(layout, also=args.sources)
+    suspects = find_suspects(passing(model.rows(), query, model.sessions))
+    results: list[dict[str, Any]] = []
+    clear = not suspects.others
+    for suspect in suspects.suspects:
+        result, sure = _measure_suspect(suspect, measure)
+        clear = clear and sure
+        results.append(result)
+        if not args.json:
+            say.out(result.pop("line"), flush=True)
+    if args.json:
+        values = [{k: v for k, v in result.items() if k != "line"} for result in results]
+        say.out_json({"suspects": values, "not_measurable": suspects.others})
+    elif not suspects.suspects and not suspects.others:
+        say.out(NONE)
+    if suspects.missing:
+        say.err(suspects.missing)
+    return ExitCode.of(clear)
+
+
+def _measure_suspect(suspect: Suspect, measure: Measure) -> tuple[dict[str, Any], bool]:
+    """What came of it, and whether that is clear."""
+    row = suspect.row
+    name = f"{row.id} {problem_title(row.tuning)}"
+    known = {"id": row.id, "suspect": row.suspect}
+    try:
+        last = measure(row, suspect.choices)[-1]
+    except (JobError, NotMeasured) as error:
+        reason = plain(str(error))
+        line = f"{name}: failed: {reason}"
+        return {**known, "measurement": None, "reason": reason, "line": line}, False
+    line = plain(f"{name}: {standing(row.tuning, last)}")
+    sure = not last.failed and all(choice.verdict != "unclear" for choice in last.choices)
+    measurement = measurement_json(last)
+    return {**known, "measurement": measurement, "reason": None, "line": line}, sure
+
+
+@click.command()
+@common.optional_id_argument
+@common.choices_argument
+@click.option(
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="Measure for at most this long, compiling excluded (default: 30, or as configured).",
+)
+@click.option(
+    "--within",
+    type=float,
+    default=10.0,
+    metavar="PCT",
+    help="Without CHOICE: all at most PCT per cent slower than the best (default: 10).",
+)
+@click.option(
+    "--rounds", type=int, default=0, metavar="N", help="Minimum rounds, budget permitting."
+)
+@click.option(
+    "--repeat",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Measure N times, each in a new process; `compare` trusts small changes from 3 on.",
+)
+@click.option(
+    "--cold",
+    is_flag=True,
+    help="Clear the caches of a call's inputs, as for weights in a model (default on GPUs).",
+)
+@click.option(
+    "--hot",
+    is_flag=True,
+    help="Keep the inputs in the caches (default on CPUs for small inputs).",
+)
+@click.option("--suspects", is_flag=True, help="Measure every tuning whose times are doubtful.")
+@filter_option
+@common.device_option
+@common.from_option
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def measure_command(**given: Any) -> int:
+    """Measure choices of tuning ID in random order until it is clear which one is faster.
+
+    CHOICE is a name, a hash, the first digits of a hash, or #2 (default: all near the best). The
+    result is kept in the cache directory and used by ls, show, watch and pin. --filter goes with
+    --suspects. Exit code 0 only if the result is clear.
+    """
+    args = CommandArguments(**given)
+    common.require_at_most_one(cold=args.cold, hot=args.hot)
+    args.caches = "cold" if args.cold else "hot" if args.hot else None
     seconds_given(args.budget, "--budget")
     within = check_percent(args.within, "--within")
     if args.repeat < 1:
@@ -133,7 +171,7 @@ def do_measure(args: argparse.Namespace) -> int:
 
 
 def _measure(
-    args: argparse.Namespace, layout: Layout, row: Row, choices: Sequence[Choice]
+    args: CommandArguments, layout: Layout, row: Row, choices: Sequence[Choice]
 ) -> list[Measurement]:
     """All measurements; of several, each is told as it comes."""
     measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts

@@ -1,51 +1,84 @@
-"""`rocm-tui pin ID CHOICE`: let a choice win, from now on, for every torch.compile."""
+"""`rocm-tui pin`, `unpin`, `pins` and `undo`."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from typing import Any
+
+import click
 
 from backend.counted import counted, device_ranges
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_inductors
+from backend.model.pin import Pin
+from backend.pins.file import HistoryEntry
 from backend.pins.plan import PinPlan
+from backend.pins.state import PinStatus
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
-from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin
-from rocm_tui.actions.table_pin import is_place, pin_row, plan_row, row_at, solution_of
+from rocm_tui.actions.pin import (
+    Pinnable,
+    Pinned,
+    list_pins,
+    next_step_back,
+    pin_choice,
+    pin_history,
+    pin_states,
+    pinnable,
+    plan_pin,
+    reapply_pins,
+    step_back,
+    take_all_back,
+    take_back,
+)
+from rocm_tui.actions.table_pin import is_place, pin_row, pins_at, plan_row, row_at, solution_of
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
-from rocm_tui.errors import NotPinnable
+from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.errors import NotPinnable, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.outputs import change_json, output_warning, why_not_bitwise
-from rocm_tui.render.pins import pin_report_json, pin_warning, plan_json, state_text
+from rocm_tui.render.pins import (
+    PIN_LIST,
+    history_json,
+    history_line,
+    pin_report_json,
+    pin_warning,
+    plan_json,
+    state_text,
+    status_json,
+    undo_json,
+    undo_lines,
+    undone_pins,
+)
+from rocm_tui.render.table import text_table
+from rocm_tui.session.find import find_pins
 from rocm_tui.session.possible import why_wrong
 
 
-def add_pin(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Pin CHOICE of tuning ID: every later torch.compile uses it until `unpin`. ID may be "
-        "FILE:LINE of another tuner's table (TunableOp, AITER, a ladder of MoE configs); CHOICE is "
-        "then another solution's name, NAME=VALUE,..., or a table that has it for the same entry."
-    )
-    common.add_arguments(parser, "id")
-    parser.add_argument(
-        "choice", metavar="CHOICE", help="a name, a hash, a hash prefix, or #2 for the second best"
-    )
-    parser.add_argument("--note", default="", help="why, for those who come after")
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, change none")
-    parser.add_argument(
-        "--bitwise",
-        action="store_true",
-        help="refuse unless measured to give the same bits as the choice that is in use",
-    )
-    parser.add_argument(
-        "--wrong", action="store_true", help="pin it though measuring found its result wrong"
-    )
-    common.add_arguments(parser, "--from", "--cache-dir", "--json")
+@click.command()
+@common.id_argument
+@click.argument("choice", metavar="CHOICE")
+@click.option("--note", default="", help="The reason, for the history.")
+@click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")
+@click.option(
+    "--bitwise",
+    is_flag=True,
+    help="Refuse unless CHOICE was measured to give the same bits as the choice in use.",
+)
+@click.option(
+    "--wrong", is_flag=True, help="Pin CHOICE even if measuring found its result to be wrong."
+)
+@common.from_option
+@common.cache_dir_option
+@common.json_option
+def pin_command(**given: Any) -> int:
+    """Pin CHOICE of tuning ID: every later torch.compile uses it until `unpin`.
 
-
-def do_pin(args: argparse.Namespace) -> int:
+    CHOICE is a name, a hash, the first digits of a hash, or #2 for the second fastest. ID may be
+    FILE:LINE of a tuned table (TunableOp, AITER, MoE configs); CHOICE is then the name of another
+    solution, NAME=VALUE,..., or a table that has it for the same entry.
+    """
+    args = CommandArguments(**given)
     layout = common.layout_of(args)
     if is_place(args.id):
         return _pin_row(args, layout)
@@ -77,7 +110,7 @@ def do_pin(args: argparse.Namespace) -> int:
     return ExitCode.of(pinned.done)
 
 
-def _pin_row(args: argparse.Namespace, layout: Layout) -> int:
+def _pin_row(args: CommandArguments, layout: Layout) -> int:
     """Of a tuned table."""
     row = row_at(args.id)
     solution = solution_of(row, args.choice)
@@ -130,3 +163,96 @@ def _pinned_text(wanted: Pinnable, pinned: Pinned) -> str:
         f"{_changes(wanted, report.numbers)}, "
         f"{counted(report.moved, 'compiled graph')} moved aside"
     )
+
+
+@click.command()
+@click.argument("ids", metavar="[ID]...", type=common.PINNED, nargs=-1)
+@click.option("--all", is_flag=True, help="Remove every pin of this cache directory.")
+@common.cache_dir_option
+@common.json_option
+def unpin_command(**given: Any) -> int:
+    """Remove the pins of these tunings; measured times and compiled graphs are restored.
+
+    ID is the id of a pinned tuning, or FILE:LINE of a tuned table.
+    """
+    args = CommandArguments(**given)
+    if bool(args.ids) == args.all:
+        raise UsageError("unpin takes either ids or --all; `rocm-tui pins` prints the ids")
+    layout = common.layout_of(args)
+    if args.all:
+        pins = take_all_back(layout)
+    else:
+        pins = _pins_of(list_pins(layout), args.ids)
+        take_back(pins, layout)
+    if args.json:
+        say.out_json({"unpinned": [pin.id for pin in pins]})
+    elif pins:
+        for pin in pins:
+            say.out(f"unpinned {plain(pin.label)} of {pin.id}")
+    else:
+        say.out("nothing is pinned")
+    return ExitCode.YES
+
+
+def _pins_of(pins: Sequence[Pin], words: Sequence[str]) -> list[Pin]:
+    """Each once, in the order of the words."""
+    meant: list[Pin] = []
+    for word in words:
+        found = pins_at(pins, word) if is_place(word) else find_pins(pins, [word])
+        meant += [pin for pin in found if pin not in meant]
+    return meant
+
+
+@click.command()
+@click.option("--reconcile", is_flag=True, help="Apply pins that have drifted again first.")
+@click.option("--history", is_flag=True, help="Also list earlier pins and unpins.")
+@common.cache_dir_option
+@common.json_option
+def pins_command(**given: Any) -> int:
+    """List the pins of the cache directory.
+
+    Exit code 1 if one of them is not active.
+    """
+    args = CommandArguments(**given)
+    layout = common.layout_of(args)
+    statuses = reapply_pins(layout, thorough=True) if args.reconcile else pin_states(layout)
+    history = pin_history(layout) if args.history else ()
+    if args.json:
+        value = {"pins": [status_json(status) for status in statuses]}
+        if args.history:
+            value["history"] = [history_json(entry) for entry in history]
+        say.out_json(value)
+    else:
+        _print_pins(statuses, history)
+    return ExitCode.of(all(status.state == "active" for status in statuses))
+
+
+def _print_pins(statuses: Sequence[PinStatus], history: Sequence[HistoryEntry]) -> None:
+    say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
+    for entry in history:
+        say.out(history_line(entry))
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Print what would be undone.")
+@common.cache_dir_option
+@common.json_option
+def undo_command(**given: Any) -> int:
+    """Undo your last pin or unpin in this cache directory; each call goes one step further back.
+
+    All that one command pinned or unpinned is one step. Exit code 1 if nothing is left to undo.
+    """
+    args = CommandArguments(**given)
+    layout = common.layout_of(args)
+    step = next_step_back(layout)
+    if step is not None and not args.dry_run:
+        step_back(layout, step)
+    if args.json:
+        say.out_json({**undo_json(step), "dry_run": args.dry_run})
+    elif step is not None:
+        say.out(("would undo: " if args.dry_run else "undone: ") + " ".join(undo_lines(step)))
+        for line in undone_pins(step):
+            say.out(f"  {line}")
+    else:
+        say.err("nothing is left to undo: no pin or unpin of yours is in force")
+    return ExitCode.of(step is not None)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import click
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.ranks import job
 from rocm_tui import say
 from rocm_tui.cli import common
+from rocm_tui.cli.common import CommandArguments
 from rocm_tui.config.places import config_given
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.launch.run import StatusLine, run
@@ -20,78 +23,64 @@ SECONDS = 2.0
 """For which a kernel is measured, unless it is clear before."""
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Run CMD unchanged with our hooks in its torch.compile. The exit code is CMD's own."
-    )
-    parser.add_argument("--quiet", action="store_true", help="keep AUTOTUNE tables off the screen")
-    parser.add_argument(
-        "--max-autotune", action="store_true", help="turn Inductor's max_autotune on for CMD"
-    )
-    parser.add_argument(
-        "--templates", action="store_true", help="offer our ROCm templates to Inductor as well"
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="let no choice win whose result is further off than rounding explains (ours never do)",
-    )
-    parser.add_argument(
-        "--no-shares",
-        action="store_true",
-        help="do not record how often CMD calls its compiled graphs and how long that takes",
-    )
-    parser.add_argument(
-        "--capture",
-        action="store_true",
-        help="keep the text of each compiled graph, for `trial` and `improve`",
-    )
-    parser.add_argument(
-        "--cache-triton",
-        action="store_true",
-        help="let @triton.autotune keep its times (TRITON_CACHE_AUTOTUNING=1), to watch and pin",
-    )
-    parser.add_argument(
-        "--agree",
-        action=argparse.BooleanOptionalAction,
-        help="in a job of several ranks: one tunes a problem, rank 0 first, the others take it",
-    )
-    parser.add_argument(
-        "--agree-timeout",
-        type=float,
-        metavar="SECONDS",
-        help=f"how long a rank waits for another (default: {job.SECONDS:g}), then it tunes alone",
-    )
-    parser.add_argument(
-        "--agree-dir",
-        type=Path,
-        metavar="DIR",
-        help="a folder for this job alone that all of its hosts share; one host needs none",
-    )
-    parser.add_argument(
-        "--all-devices",
-        action="store_true",
-        help="tune once for all GPUs of a kind: keep times for the others too, so that nothing is "
-        "benchmarked there; implies --agree",
-    )
-    parser.add_argument(
-        "--measure-kernels",
-        nargs="?",
-        type=float,
-        const=SECONDS,
-        default=0.0,
-        metavar="SECONDS",
-        help="measure the configs of each Triton kernel that CMD tunes, right after that, with its "
-        f"own arguments, for so long each (default {SECONDS:g}); takes time and GPU memory",
-    )
-    parser.add_argument("--id", metavar="NAME", help=argparse.SUPPRESS)  # `watch -- CMD` names it
-    common.add_arguments(parser, "--cache-dir")
-    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD ...")
-
-
-def do_run(args: argparse.Namespace) -> int:
-    command = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
-    if not command:
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--quiet", is_flag=True, help="Hide AUTOTUNE tables.")
+@common.max_autotune_option
+@click.option("--templates", is_flag=True, help="Offer our ROCm templates to Inductor.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Reject choices whose results are further off than rounding explains.",
+)
+@click.option("--no-shares", is_flag=True, help="Do not record calls and times of compiled graphs.")
+@click.option(
+    "--capture",
+    is_flag=True,
+    help="Keep the text of each compiled graph, for `trial` and `improve`.",
+)
+@click.option(
+    "--cache-triton",
+    is_flag=True,
+    help="Keep the times of @triton.autotune (TRITON_CACHE_AUTOTUNING=1), to watch and pin.",
+)
+@click.option(
+    "--agree/--no-agree",
+    default=None,
+    help="In a job of several ranks: one tunes a problem, the others take its choice.",
+)
+@click.option(
+    "--agree-timeout",
+    type=float,
+    metavar="SECONDS",
+    help=f"A rank waits this long for another, then tunes alone (default: {job.SECONDS:g}).",
+)
+@click.option(
+    "--agree-dir",
+    type=common.FOLDER,
+    metavar="DIR",
+    help="A folder that all hosts of this job share; one host needs none.",
+)
+@click.option(
+    "--all-devices",
+    is_flag=True,
+    help="Tune once for all GPUs of a kind; implies --agree.",
+)
+@click.option(
+    "--measure-kernels",
+    is_flag=False,
+    flag_value=SECONDS,
+    type=float,
+    default=0.0,
+    metavar="[SECONDS]",
+    help=f"Measure the configs of each Triton kernel that CMD tunes (default: {SECONDS:g} s each).",
+)
+@click.option("--id", metavar="NAME", hidden=True)  # `watch -- CMD` names it
+@common.cache_dir_option
+@click.argument("argv", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
+def run_command(**given: Any) -> int:
+    """Run CMD unchanged with our hooks in its torch.compile. The exit code is its own."""
+    args = CommandArguments(**given)
+    if not args.argv:
         raise UsageError("run needs a command: rocm-tui run -- python train.py")
     if args.capture and args.no_shares:
         raise UsageError("--capture records graphs, --no-shares does not: take one of them")
@@ -99,7 +88,7 @@ def do_run(args: argparse.Namespace) -> int:
         raise UsageError("--measure-kernels takes seconds for one kernel, 3600 at most")
     _migrate(common.layout_of(args))
     return run(
-        command,
+        args.argv,
         quiet=args.quiet,
         max_autotune=args.max_autotune,
         templates=args.templates,
@@ -129,7 +118,7 @@ def _differences(layout: Layout, run: str, logs: Sequence[Path]) -> str:
         return f"its ranks were not compared: {error}"
 
 
-def _agree(args: argparse.Namespace) -> float | None:
+def _agree(args: CommandArguments) -> float | None:
     """The seconds that a rank waits, 0 where ranks shall not agree; None where nobody says."""
     told = args.agree_timeout
     if told is not None and not 0 < told <= job.MOST_SECONDS:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import click
 
 from rocm_tui import say
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.tui.browser.guard import LOOPBACK, Guard, is_loopback
 from rocm_tui.tui.browser.site import Site, listen, require_extra, run
@@ -19,42 +21,38 @@ from rocm_tui.tui.browser.site import Site, listen, require_extra, run
 PORT = 7681
 
 
-def add_serve(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Show the screen of `watch` in a browser, for whoever has the URL that is printed. Only "
-        "this machine can reach it (over SSH: ssh -L 7681:localhost:7681 HOST), and nothing can be "
-        "changed from there unless --allow-actions says so. Needs pip install 'rocm-tui[serve]'."
-    )
-    parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="file or folder (default: the cache dir)"
-    )
-    parser.add_argument(
-        "--allow-actions",
-        action="store_true",
-        help="let the browser do all that the screen can: pin, unpin, tune, measure, ...",
-    )
-    parser.add_argument(
-        "--port", type=int, default=PORT, metavar="N", help=f"0 takes a free one (default: {PORT})"
-    )
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="NAME", help="where to listen (default: 127.0.0.1)"
-    )
-    parser.add_argument(
-        "--allow-network",
-        action="store_true",
-        help="with a --host that other machines can reach: what goes over the line is not "
-        "encrypted, the token neither",
-    )
-    parser.add_argument(
-        "--screens", type=int, default=4, metavar="N", help="no more at once (default: 4)"
-    )
-    parser.add_argument(
-        "--polling", action="store_true", help="poll the files (NFS; the default falls back to it)"
-    )
-    common.add_arguments(parser, "--python", "--cache-dir")
+@click.command()
+@common.paths_argument
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Allow the browser all actions of the screen: pin, unpin, tune, measure.",
+)
+@click.option(
+    "--port", type=int, default=PORT, metavar="N", help=f"0 picks a free port (default: {PORT})."
+)
+@click.option(
+    "--host", default="127.0.0.1", metavar="NAME", help="Listen there (default: 127.0.0.1)."
+)
+@click.option(
+    "--allow-network",
+    is_flag=True,
+    help="Allow a --host that other machines can reach; traffic and token are not encrypted.",
+)
+@click.option(
+    "--screens", type=int, default=4, metavar="N", help="Most screens at once (default: 4)."
+)
+@common.polling_option
+@common.python_option
+@common.cache_dir_option
+def serve_command(**given: Any) -> int:
+    """Show the screen of `watch` in a browser, for everybody who has the URL that is printed.
 
-
-def do_serve(args: argparse.Namespace) -> int:
+    PATH is a file or a folder (default: the cache directory). Only this machine can reach the page
+    (over SSH: ssh -L 7681:localhost:7681 HOST), and the page is read-only without --allow-actions.
+    Needs pip install 'rocm-tui[serve]'.
+    """
+    args = CommandArguments(**given)
     guard = _guard(args)
     if not 0 <= args.port < 65536:
         raise UsageError(f"--port {args.port}: a port is a number from 0 to 65535")
@@ -68,12 +66,12 @@ def do_serve(args: argparse.Namespace) -> int:
     return ExitCode.YES
 
 
-async def _run(args: argparse.Namespace, guard: Guard, folder: Path, bound: socket.socket) -> None:
+async def _run(args: CommandArguments, guard: Guard, folder: Path, bound: socket.socket) -> None:
     site = Site(guard, command_of(args), folder, args.screens)
     await run(site, bound, lambda: _say_where(args, guard, bound))
 
 
-def _guard(args: argparse.Namespace) -> Guard:
+def _guard(args: CommandArguments) -> Guard:
     """Raises UsageError where others could reach it and nobody said so."""
     if is_loopback(args.host):
         return Guard(LOOPBACK | {args.host})
@@ -85,7 +83,7 @@ def _guard(args: argparse.Namespace) -> Guard:
     return Guard(LOOPBACK | {args.host.lower(), socket.gethostname().lower()}, addresses=True)
 
 
-def command_of(args: argparse.Namespace) -> Sequence[str]:
+def command_of(args: CommandArguments) -> Sequence[str]:
     """What shows one screen."""
     command = [sys.executable, "-m", "rocm_tui", "watch"]
     command += ["--no-read-only" if args.allow_actions else "--read-only"]
@@ -95,7 +93,7 @@ def command_of(args: argparse.Namespace) -> Sequence[str]:
     return [*command, *(f"./{path}" if path.startswith("-") else path for path in args.paths)]
 
 
-def _say_where(args: argparse.Namespace, guard: Guard, bound: socket.socket) -> None:
+def _say_where(args: CommandArguments, guard: Guard, bound: socket.socket) -> None:
     host, port = args.host, bound.getsockname()[1]
     if not is_loopback(host):
         say.err(

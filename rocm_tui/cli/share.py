@@ -4,11 +4,12 @@ the `kernel_options` of flex attention;
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import click
 
 from backend.counted import counted
 from backend.sharing.kernel_options import as_json as options_json
@@ -29,7 +30,7 @@ from rocm_tui.actions.share import (
     write_shared,
 )
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.pins import step_json
@@ -37,37 +38,40 @@ from rocm_tui.render.table import table
 from rocm_tui.session import numbers as fmt
 
 
-def add_export(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Write the pins of these tunings (default: all) as JSON that `import` reads on another "
-        "machine. Exit code 1 if there is none to write."
-    )
-    common.add_arguments(parser, "pinned_ids")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: stdout")
-    parser.add_argument(
-        "--lookup-table",
-        action="store_true",
-        help="write torch._inductor.config.lookup_table.table instead, for use without rocm-tui",
-    )
-    parser.add_argument(
-        "--kernel-options",
-        action="store_true",
-        help="write the kernel_options of each flex attention call as Python to paste instead",
-    )
-    parser.add_argument(
-        "--fastest",
-        action="store_true",
-        help="with --kernel-options: of the fastest choice known, pinned or not",
-    )
-    common.add_arguments(parser, "--from", "--python", "--cache-dir")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="with -o: print JSON that says what was written; with --kernel-options: as JSON",
-    )
+@click.command()
+@common.pinned_ids_argument
+@click.option(
+    "--output", "-o", type=common.FILE, metavar="FILE", help="Write FILE (default: stdout)."
+)
+@click.option(
+    "--lookup-table",
+    is_flag=True,
+    help="Write torch._inductor.config.lookup_table.table, for use without rocm-tui.",
+)
+@click.option(
+    "--kernel-options",
+    is_flag=True,
+    help="Write the kernel_options of each flex attention call as Python code.",
+)
+@click.option(
+    "--fastest",
+    is_flag=True,
+    help="With --kernel-options: those of the fastest choice, pinned or not.",
+)
+@common.from_option
+@common.python_option
+@common.cache_dir_option
+@click.option(
+    "--json",
+    is_flag=True,
+    help="With -o: print what was written as JSON; with --kernel-options: print JSON.",
+)
+def export_command(**given: Any) -> int:
+    """Write the pins of these tunings (default: all) as JSON that `import` reads elsewhere.
 
-
-def do_export(args: argparse.Namespace) -> int:
+    Exit code 1 if there is none to write.
+    """
+    args = CommandArguments(**given)
     if args.lookup_table and args.kernel_options:
         raise UsageError("--lookup-table and --kernel-options are two files; export one at a time")
     if args.fastest and not args.kernel_options:
@@ -77,7 +81,7 @@ def do_export(args: argparse.Namespace) -> int:
     if args.json and args.output is None:
         raise UsageError("--json says what -o wrote; without -o stdout is the JSON file itself")
     layout = common.layout_of(args)
-    pins = pins_to_share(layout, args.pinned_ids, args.sources, args.python)
+    pins = pins_to_share(layout, args.ids, args.sources, args.python)
     if not pins:
         say.err("nothing is pinned, so there is nothing to export")
         return ExitCode.NO
@@ -93,7 +97,7 @@ def do_export(args: argparse.Namespace) -> int:
     return ExitCode.YES
 
 
-def _export_table(args: argparse.Namespace, lookup: Table) -> int:
+def _export_table(args: CommandArguments, lookup: Table) -> int:
     if lookup.pins:
         _write(args.output, as_json(lookup.entries))
         _print_written(args, lookup.pins, lookup)
@@ -106,10 +110,10 @@ def _export_table(args: argparse.Namespace, lookup: Table) -> int:
     return ExitCode.of(bool(lookup.pins))
 
 
-def _export_options(args: argparse.Namespace) -> int:
+def _export_options(args: CommandArguments) -> int:
     """Python on stdout or in FILE; with --json what was said of it, as JSON on stdout."""
     layout = common.layout_of(args)
-    choices = flex_choices(layout, args.pinned_ids, args.sources, fastest=args.fastest)
+    choices = flex_choices(layout, args.ids, args.sources, fastest=args.fastest)
     found = calls_of(choices)
     for how, remarks in (("left out", found.left_out), ("note", found.notes)):
         for remark in remarks:
@@ -135,7 +139,7 @@ def _write(path: Path | None, text: str) -> None:
 
 
 def _print_written(
-    args: argparse.Namespace, pins: Sequence[SharedPin], lookup: Table | None = None
+    args: CommandArguments, pins: Sequence[SharedPin], lookup: Table | None = None
 ) -> None:
     if args.output is None:
         return
@@ -153,26 +157,28 @@ def _print_written(
     )
 
 
-def add_import(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Check the pins of FILE against this machine and say what would happen; with --yes, do it. "
-        "Exit code 1 if one of them cannot be used here: then nothing is changed."
-    )
-    parser.add_argument("file", type=Path, metavar="FILE", help="what `rocm-tui export` wrote")
-    parser.add_argument("ids", nargs="*", metavar="ID", help="only these tunings of FILE")
-    parser.add_argument("--yes", action="store_true", help="do it; without this nothing is changed")
-    parser.add_argument(
-        "--table",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="TABLE",
-        help="another tuner's table of this machine, for the pins of such entries (repeatable)",
-    )
-    common.add_arguments(parser, "--python", "--cache-dir", "--json")
+@click.command()
+@click.argument("file", metavar="FILE", type=common.FILE)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--yes", is_flag=True, help="Import the pins; nothing is changed without it.")
+@click.option(
+    "table",
+    "--table",
+    type=common.FILE,
+    multiple=True,
+    metavar="TABLE",
+    help="A tuned table of this machine, for pins of its entries (repeatable).",
+)
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def import_command(**given: Any) -> int:
+    """Check the pins of FILE against this machine, and import them with --yes.
 
-
-def do_import(args: argparse.Namespace) -> int:
+    With ID, only the pins of these tunings. Exit code 1 if one of them cannot be used here: then
+    nothing is changed.
+    """
+    args = CommandArguments(**given)
     layout = common.layout_of(args)
     plan = plan_import(args.file, args.ids, layout, args.python, args.table)
     if not plan.steps:

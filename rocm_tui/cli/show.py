@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from typing import Any
+
+import click
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
@@ -12,7 +13,7 @@ from rocm_tui.actions.entry_row import row_of
 from rocm_tui.actions.history import problem_history
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.detail import show_text
@@ -26,34 +27,38 @@ from rocm_tui.session.kernel_resources import KernelResources
 from rocm_tui.session.model import Model, Row
 
 
-def add_show(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Show the latest tuning with that id: every choice, its time, its configuration, and why "
-        "it failed if it did. The source of a CHOICE can be printed, where a cache holds it, and "
-        "what a compiler made of it; the kernel of one of our templates can be written as a "
-        "folder that builds, runs, checks and times it."
-    )
-    common.add_arguments(parser, "id")
-    parser.add_argument(
-        "choice", metavar="CHOICE", nargs="?", help="a name, a hash, a hash prefix, or #2"
-    )
-    kernel = parser.add_mutually_exclusive_group()
-    kernel.add_argument("--source", action="store_true", help="print the source of CHOICE")
-    kernel.add_argument(
-        "--stage", metavar="NAME", help="print its amdgcn, ptx, llir, ttgir or ttir"
-    )
-    kernel.add_argument(
-        "--reproducer", type=Path, metavar="DIR", help="write a folder that runs CHOICE alone"
-    )
-    kernel.add_argument(
-        "--history",
-        action="store_true",
-        help="every time this problem was tuned, measured or pinned, in all sources",
-    )
-    common.add_arguments(parser, "--from", "--cache-dir", "--json")
+@click.command()
+@common.id_argument
+@click.argument("choice", metavar="[CHOICE]", required=False)
+@click.option("--source", is_flag=True, help="Print the source of CHOICE.")
+@click.option("--stage", metavar="NAME", help="Print its amdgcn, ptx, llir, ttgir or ttir.")
+@click.option(
+    "--reproducer",
+    type=common.FOLDER,
+    metavar="DIR",
+    help="Write a folder that builds, runs, checks and times CHOICE alone.",
+)
+@click.option(
+    "--history",
+    is_flag=True,
+    help="List every tuning, measurement and pin of this problem.",
+)
+@common.from_option
+@common.cache_dir_option
+@common.json_option
+def show_command(**given: Any) -> int:
+    """Show the latest tuning ID: its choices, their times and configurations, and why some failed.
 
-
-def do_show(args: argparse.Namespace) -> int:
+    CHOICE is a name, a hash, the first digits of a hash, or #2 for the second fastest. Its source
+    can be printed where a cache holds it. A kernel of our templates can be written as a reproducer.
+    """
+    args = CommandArguments(**given)
+    common.require_at_most_one(
+        source=args.source,
+        stage=args.stage,
+        reproducer=args.reproducer,
+        history=args.history,
+    )
     kernel = args.source or args.stage or args.reproducer
     if kernel and args.choice is None:
         raise UsageError(
@@ -77,9 +82,7 @@ def do_show(args: argparse.Namespace) -> int:
     return ExitCode.YES
 
 
-def _kernel(
-    args: argparse.Namespace, layout: Layout, model: Model, row: Row, choice: Choice
-) -> None:
+def _kernel(args: CommandArguments, layout: Layout, model: Model, row: Row, choice: Choice) -> None:
     # Templates need sympy and jinja2, which take longer to load than all else of this command.
     from rocm_tui.session.kernel_source import kernel_of, source_of, text_of, write_reproducer
 

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 from pathlib import Path
+from typing import Any
+
+import click
 
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.ingest.far.tell import tell_on, tell_once
 
 
-def add_tail(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Print what logs, caches and folders tell, as a JSON object a line, and go on with what "
-        "changes until stdin ends. `rocm-tui watch ssh://HOST/PATH` runs this on HOST; with no "
-        "PATH it is the cache dir. Nothing is written."
-    )
-    common.add_arguments(parser, "paths")
-    parser.add_argument("--once", action="store_true", help="end when all of it is told")
-    parser.add_argument("--polling", action="store_true", help="poll the files")
-    common.add_arguments(parser, "--cache-dir")
-
-
-def do_tail(args: argparse.Namespace) -> int:
+@click.command()
+@common.paths_argument
+@click.option("--once", is_flag=True, help="Stop when everything is read.")
+@common.polling_option
+@common.cache_dir_option
+def tail_command(**given: Any) -> int:
+    """Print what logs, caches and folders hold as JSON lines, and what changes until stdin ends."""
+    args = CommandArguments(**given)
     root = common.layout_of(args).root
     paths = [str(Path(path).expanduser().absolute()) for path in args.paths] or [str(root)]
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from typing import Any
+
+import click
 
 from backend.disk.layout import Layout
 from backend.measure.trial import LEAST_PROCESSES
@@ -15,9 +17,9 @@ from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined
 from rocm_tui.actions.trial_graph import graph_for
 from rocm_tui.actions.trial_program import SKIP, steps_of, try_program
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
-from rocm_tui.cli.consent import consent
-from rocm_tui.cli.work import LiveLine, Work, ended_by_signals, with_log
+from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.group import ProgramCommand
+from rocm_tui.cli.work import LiveLine, Work, consent, ended_by_signals, with_log
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.jobs.program import ProgramRun
@@ -39,68 +41,54 @@ from rocm_tui.session.graph_rows import GraphRow, graph_rows
 from rocm_tui.session.model import Row
 
 
-def add_trial(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "rocm-tui trial [-h] [--graph GID] [--budget SECONDS] [--rounds N] [--processes N] [--yes] "
-        "[--from PATH] [--python EXE] [--device N] [--cache-dir DIR] [--json] ID [CHOICE ...]\n"
-        "       rocm-tui trial [--step REGEX | --graph GID] [--skip N] [--pairs N] "
-        "[--budget SECONDS] [--cache-dir DIR] [--json] -- CMD ..."
-    )
-    parser.description = (
-        "Compile a captured graph with choices of tuning ID in place, and time whole passes, "
-        "against the graph without them, until it is clear which is faster or the budget is "
-        "spent. With `-- CMD ...` the whole program CMD runs again and again, with the pins and "
-        "without. Exit code 0 only if it is clear. Nothing is pinned, and no cache changes."
-    )
-    parser.epilog = "example: rocm-tui trial --step 'loss' -- python train.py"
-    parser.add_argument("id", nargs="?", metavar="ID", help="a tuning's id, or its first digits")
-    parser.add_argument(
-        "choices",
-        nargs="*",
-        metavar="CHOICE",
-        help="a name, a hash, a hash prefix, or #2 (default: what may beat Inductor's own)",
-    )
-    parser.add_argument(
-        "--graph", metavar="GID", help="the graph (default: where the tuning counts most)"
-    )
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="SECONDS",
-        help="time passes no longer than that, compiling not counted (default: 30, of CMD 600, or "
-        "as set)",
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=0, metavar="N", help="not fewer, while there is time"
-    )
-    parser.add_argument(
-        "--processes",
-        type=int,
-        default=1,
-        metavar="N",
-        help="try in so many processes: from three on their differences make the interval",
-    )
-    parser.add_argument(
-        "--yes", action="store_true", help="run the graph's text without asking, and remember that"
-    )
-    parser.add_argument(
-        "--step", metavar="REGEX", help="of CMD: a line that matches ends a step, which is timed"
-    )
-    parser.add_argument(
-        "--skip",
-        type=int,
-        default=SKIP,
-        metavar="N",
-        help=f"of CMD: steps that warm up (default: {SKIP})",
-    )
-    parser.add_argument(
-        "--pairs", type=int, metavar="N", help="of CMD: so many runs with and without the pins"
-    )
-    common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
+@click.command(cls=ProgramCommand)
+@common.optional_id_argument
+@common.choices_argument
+@click.option(
+    "--graph", metavar="GRAPH", type=common.GRAPH, help="The graph (default: where ID counts most)."
+)
+@click.option(
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="Time passes for at most this long (default: 30, for CMD 600, or as configured).",
+)
+@click.option(
+    "--rounds", type=int, default=0, metavar="N", help="Minimum rounds, budget permitting."
+)
+@click.option(
+    "--processes",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Try in N processes; from 3 on their spread makes the interval.",
+)
+@common.yes_to_graph_option
+@click.option("--step", metavar="REGEX", help="For CMD: a line that matches ends a timed step.")
+@click.option(
+    "--skip",
+    type=int,
+    default=SKIP,
+    metavar="N",
+    help=f"For CMD: warm-up steps (default: {SKIP}).",
+)
+@click.option("--pairs", type=int, metavar="N", help="For CMD: runs with the pins, and without.")
+@common.device_option
+@common.from_option
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def trial_command(**given: Any) -> int:
+    """Time whole passes of a captured graph with choices of tuning ID, and without them.
 
+    CHOICE is a name, a hash, the first digits of a hash, or #2 (default: those that may be faster).
+    With `-- CMD...` the whole program runs repeatedly, with the pins and without. Exit code 0 only
+    if the result is clear. Nothing is pinned, and no cache changes.
 
-def do_trial(args: argparse.Namespace) -> int:
-    if args.argv is not None:
+    Example: rocm-tui trial --step loss -- python train.py
+    """
+    args = CommandArguments(**given)
+    if args.program is not None:
         return _try_program(args)
     if args.id is None:
         raise UsageError("give a tuning's ID, or a program: rocm-tui trial -- python train.py")
@@ -127,7 +115,7 @@ def do_trial(args: argparse.Namespace) -> int:
 
 
 def _try(
-    args: argparse.Namespace,
+    args: CommandArguments,
     layout: Layout,
     graph: GraphRow,
     arms: Sequence[Arm],
@@ -157,8 +145,8 @@ def _try(
     return trials
 
 
-def _try_program(args: argparse.Namespace) -> int:
-    if not args.argv:
+def _try_program(args: CommandArguments) -> int:
+    if not args.program:
         raise UsageError("-- needs a command: rocm-tui trial --step loss -- python train.py")
     if args.id is not None:
         raise UsageError("give a tuning's ID or a program, not both: CMD runs with all pins")
@@ -175,7 +163,7 @@ def _try_program(args: argparse.Namespace) -> int:
     with ended_by_signals():
         try:
             result = try_program(
-                args.argv,
+                args.program,
                 common.layout_of(args),
                 steps,
                 pairs=args.pairs,

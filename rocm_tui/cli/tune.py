@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
+
+import click
 
 from backend.counted import counted, device_ranges, noun
 from backend.disk.layout import Layout
@@ -24,7 +24,7 @@ from rocm_tui.actions.tune import (
     typed_problem,
 )
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.environment import CPU
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
@@ -36,109 +36,85 @@ from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session.model import Model, Row
 
 
-def add_tune(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "rocm-tui tune [options] (OP SHAPE... --dtype T | ID... | --from-log FILE [ID...] | --all)"
-        "\nrocm-tui tune --fleet WORDS [--resume [RUN]] [options] [...]"
-        "\nrocm-tui tune --tunableop -o RESULTS.csv UNTUNED.csv..."
-    )
-    parser.description = (
-        "Run Inductor's autotuning of an op in a worker. The times go into the persistent cache "
-        "under the key that a model's own tuning has, so its next compile benchmarks nothing. "
-        "Graphs that are compiled already keep their kernels; pins stay."
-    )
-    parser.add_argument(
-        "words", nargs="*", metavar="OP SHAPE... | ID", help="bmm 8x128x256 8x256x192"
-    )
-    parser.add_argument(
-        "--dtype", metavar="TYPE", help="bf16, f32, ...; one, or one an operand: a,b"
-    )
-    parser.add_argument("--strides", metavar="S,S", help="of each operand: 32768x256x1,49152x192x1")
-    parser.add_argument("--precision", help="of float32 products: highest, high or medium")
-    parser.add_argument(
-        "--from-log",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="tune every problem that this file names, or the IDs of it: a log, a cache file, an "
-        "export, TunableOp's or AITER's table, hipBLASLt's log (may be repeated)",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="tune all that the cache dir, and --from, tell of"
-    )
-    parser.add_argument("--backends", metavar="A,B", help="only these: ATEN, TRITON, CPP, CK, ...")
-    parser.add_argument("--search-space", choices=SPACES)
-    parser.add_argument(
-        "--templates",
-        action=argparse.BooleanOptionalAction,
-        help="offer rocm-tui's templates (default: if the tuning had them)",
-    )
-    parser.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="leave out what is not timed by then"
-    )
-    common.add_arguments(parser, "--device")
-    parser.add_argument(
-        "--all-devices",
-        action="store_true",
-        help="keep the times for all GPUs of that kind here, which then need not tune; times that "
-        "another GPU measured itself stay",
-    )
-    fleet = parser.add_argument_group("on many devices (docs/fleet.md)")
-    fleet.add_argument(
-        "--fleet",
-        action="append",
-        default=[],
-        metavar="WORDS",
-        help="tune on these: local, local:4, ssh://host, ray (may be repeated)",
-    )
-    fleet.add_argument(
-        "--resume", nargs="?", const="", metavar="RUN", help="go on with a run (default: the last)"
-    )
-    fleet.add_argument(
-        "--repeat", type=int, default=1, metavar="N", help="tune each problem on N devices"
-    )
-    fleet.add_argument(
-        "--split",
-        type=float,
-        metavar="SECONDS",
-        help="split what may take longer: heats of some choices on any devices, a final on one",
-    )
-    fleet.add_argument(
-        "--canary",
-        action=argparse.BooleanOptionalAction,
-        help="let each device tune one short problem first, which finds slow ones (default: where "
-        "there are several)",
-    )
-    fleet.add_argument(
-        "--class",
-        dest="device_class",
-        metavar="CLASS",
-        help="of unlike devices those whose times get into the cache: gfx942, 304 CUs, or the "
-        "first digits of a system hash (default: what most are)",
-    )
-    fleet.add_argument(
-        "--compile-only",
-        metavar="ARCH[:UNITS]",
-        help="tune nothing: compile what workers on such a GPU will want of rocm-tui's templates, "
-        "without one: gfx942, gfx942:228 (compute units)",
-    )
-    table = parser.add_argument_group("TunableOp's own tuning (docs/tables.md)")
-    table.add_argument(
-        "--tunableop",
-        action="store_true",
-        help="let PyTorch's TunableOp tune the products of untuned lists, or of logs, on a GPU",
-    )
-    table.add_argument(
-        "-o", "--output", type=Path, metavar="RESULTS.csv", help="its table, to which rows are put"
-    )
-    table.add_argument(
-        "--force", action="store_true", help="tune those again that have a row there"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="list the problems, tune none")
-    common.add_arguments(parser, "--from", "--python", "--cache-dir", "--json")
+@click.command()
+@click.argument("words", metavar="[OP SHAPE... | ID...]", nargs=-1)
+@click.option("--dtype", metavar="TYPE", help="bf16, f32, ...; one for all, or a,b per operand.")
+@click.option("--strides", metavar="S,S", help="One per operand: 32768x256x1,49152x192x1.")
+@click.option("--precision", metavar="NAME", help="Of float32 products: highest, high or medium.")
+@click.option(
+    "--from-log",
+    type=common.PATH,
+    multiple=True,
+    metavar="FILE",
+    help="Tune the problems of a log, cache file, export or tuned table (repeatable).",
+)
+@click.option("--all", is_flag=True, help="Tune all problems of the cache directory and --from.")
+@click.option("--backends", metavar="A,B", help="Only these: ATEN, TRITON, CPP, CK, ...")
+@click.option("--search-space", type=click.Choice(SPACES), help="How many configs to try.")
+@click.option(
+    "--templates/--no-templates",
+    default=None,
+    help="Offer our templates (default: if the tuning had them).",
+)
+@click.option(
+    "--budget", type=float, metavar="SECONDS", help="Skip choices that are not timed by then."
+)
+@common.device_option
+@click.option(
+    "--all-devices",
+    is_flag=True,
+    help="Keep the times for all GPUs of that kind here; their own times stay.",
+)
+@click.option(
+    "--fleet", multiple=True, metavar="WORDS", help="Tune on local, local:4, ssh://host, ray."
+)
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[RUN]",
+    help="Continue a run of a fleet (default: the latest).",
+)
+@click.option("--repeat", type=int, default=1, metavar="N", help="Tune each problem on N devices.")
+@click.option("--split", type=float, metavar="SECONDS", help="Split problems that may take longer.")
+@click.option(
+    "--canary/--no-canary", default=None, help="Let each device tune one short problem first."
+)
+@click.option("device_class", "--class", metavar="CLASS", help="Of unlike devices: which to keep.")
+@click.option(
+    "--compile-only", metavar="ARCH[:UNITS]", help="Compile our templates for gfx942[:228] only."
+)
+@click.option(
+    "--tunableop",
+    is_flag=True,
+    help="Tune the products of untuned lists or logs with PyTorch's TunableOp.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=common.FILE,
+    metavar="RESULTS.csv",
+    help="With --tunableop: its table, to which rows are added.",
+)
+@click.option("--force", is_flag=True, help="With --tunableop: also tune products that have a row.")
+@click.option("--dry-run", is_flag=True, help="List the problems, and tune nothing.")
+@common.from_option
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def tune_command(**given: Any) -> int:
+    """Run Inductor's autotuning of an op in a worker.
 
+    The times go into the persistent cache under the key that a model's own tuning has, so its next
+    compile benchmarks nothing. Compiled graphs keep their kernels; pins stay.
 
-def do_tune(args: argparse.Namespace) -> int:
+    \b
+    rocm-tui tune bmm 8x128x256 8x256x192 --dtype bf16
+    rocm-tui tune ID...
+    rocm-tui tune --from-log FILE [ID...]
+    rocm-tui tune --tunableop -o RESULTS.csv UNTUNED.csv...
+    """
+    args = CommandArguments(**given)
     layout = common.layout_of(args)
     if args.tunableop:
         from rocm_tui.cli.tune_tunableop import tune_tunableop  # with what reads tables
@@ -186,7 +162,7 @@ def do_tune(args: argparse.Namespace) -> int:
     return ExitCode.of(bool(problems) and not failed)
 
 
-def _problems(args: argparse.Namespace, layout: Layout) -> list[Asked]:
+def _problems(args: CommandArguments, layout: Layout) -> list[Asked]:
     """Each problem to tune. Raises UsageError, NoSuchTuning, NoSuchSource."""
     words, logs = args.words, args.from_log
     if is_op(words) and not logs:
@@ -211,7 +187,7 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[Asked]:
     return [_asked(row, args.templates) for row in _rows(model, words, args.all)]
 
 
-def _of_logs(args: argparse.Namespace, layout: Layout) -> list[Asked]:
+def _of_logs(args: CommandArguments, layout: Layout) -> list[Asked]:
     """What the files of `--from-log` tell of, or its IDs. Raises NoSuchTuning, NoSuchSource."""
     from rocm_tui.actions.untuned import told_by, with_told  # with what reads other tuners' files
 

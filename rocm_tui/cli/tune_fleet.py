@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -14,7 +13,7 @@ from backend.toolchain.target import amdgpu
 from backend.wire.jobs import Gpu
 from rocm_tui import say
 from rocm_tui.actions.fleet import Asked, Run, Wanted, compile_only, units_of
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.errors import UsageError
 from rocm_tui.fleet.messages import Unit
@@ -27,7 +26,7 @@ _EVERY = 30.0
 
 
 def tune_on_fleet(
-    args: argparse.Namespace,
+    args: CommandArguments,
     layout: Layout,
     options: TuneOptions,
     problems: Callable[[], Sequence[Asked]],

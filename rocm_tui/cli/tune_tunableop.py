@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from backend.counted import counted
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.actions.tunableop import Outcome, Wanted, elsewhere, tune_products, wanted_in
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
@@ -32,7 +31,7 @@ _NOT_WITH = (
 )
 
 
-def tune_tunableop(args: argparse.Namespace, layout: Layout) -> int:
+def tune_tunableop(args: CommandArguments, layout: Layout) -> int:
     """Raises UsageError, RocmTuiErrors and StoreErrors."""
     for name, option in _NOT_WITH:
         if getattr(args, name):

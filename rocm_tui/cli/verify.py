@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import signal
 from collections.abc import Collection, Iterator
 from typing import Any
+
+import click
 
 from backend.cache.configs import folders_of
 from backend.counted import counted, device_ranges, noun
@@ -23,7 +24,8 @@ from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.proof import Finding, ProgramProof, as_tuned, prove_by_program
 from rocm_tui.actions.verify import DevicesResult, Verifying, keep_program, keep_result
 from rocm_tui.cli import common
-from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.group import ProgramCommand
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
@@ -33,50 +35,47 @@ from rocm_tui.render.jobs import pin_title, verified_text
 from rocm_tui.session.find import find_pins
 
 
-def add_verify(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "rocm-tui verify [-h] [--timeout SECONDS] [--device N] [--python EXE] [--cache-dir DIR] "
-        "[--json] [ID ...] [-- CMD ...]"
-    )
-    parser.description = (
-        "Compile the op of each pin in one worker, with warm caches and no special environment, on "
-        "each GPU that tuned it. Exit code 0 only if the generated code calls the pinned choice on "
-        "all of them. With `-- CMD ...` nothing "
-        "is rebuilt: CMD, your own program, runs as it would by itself, and afterwards you are "
-        "told for each pin whether the code that it compiled, or found compiled, calls it. Exit "
-        "code 0 only if all are called and CMD ended well."
-    )
-    parser.epilog = "example: rocm-tui verify -- python train.py"
-    common.add_arguments(parser, "pinned_ids")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="a pin that takes longer is not verified, the others go on (default: 300, or as set)",
-    )
-    common.add_arguments(parser, "--device", "--python", "--cache-dir", "--json")
+@click.command(cls=ProgramCommand)
+@common.pinned_ids_argument
+@click.option(
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="Give up a pin after this long and go on (default: 300, or as configured).",
+)
+@common.device_option
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def verify_command(**given: Any) -> int:
+    """Compile the op of each pin with warm caches, on each GPU that tuned it, and check its code.
 
+    ID is a pinned tuning (default: all). Exit code 0 only if the generated code calls every pinned
+    choice. With `-- CMD...` nothing is rebuilt: your program runs as usual, and the code that it
+    compiled or found compiled is checked. Exit code 0 then also needs CMD to succeed.
 
-def do_verify(args: argparse.Namespace) -> int:
-    if args.argv == []:
+    Example: rocm-tui verify -- python train.py
+    """
+    args = CommandArguments(**given)
+    if args.program == []:
         raise UsageError("-- needs a command: rocm-tui verify -- python train.py")
-    if args.argv and args.device is not None:
+    if args.program and args.device is not None:
         raise UsageError("--device goes without CMD, which uses the devices that it chooses")
     seconds_given(args.timeout, "--timeout")
     layout = common.layout_of(args)
     pins = list_pins(layout)
-    chosen = find_pins(pins, args.pinned_ids) if args.pinned_ids else list(pins)
+    chosen = find_pins(pins, args.ids) if args.ids else list(pins)
     if not chosen:
         if args.json:
             say.out_json({"pins": []})
         say.err("nothing is pinned, so there is nothing to verify")
         return ExitCode.NO
-    if args.argv:
+    if args.program:
         return _run_program(args, layout, chosen)
     return _rebuild(args, layout, chosen)
 
 
-def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
+def _rebuild(args: CommandArguments, layout: Layout, pins: list[Pin]) -> int:
     """Verify in a worker; each sentence is said as soon as it is known."""
     line = LiveLine()
 
@@ -115,14 +114,14 @@ def _verified(pin: Pin, result: VerifyResult) -> str:
     return verified_text(pin, result).removeprefix("not verified: ")
 
 
-def _run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
+def _run_program(args: CommandArguments, layout: Layout, pins: list[Pin]) -> int:
     """Let CMD run as it would run by itself, then say what its code calls."""
     with ended_by_signals():
-        proof = prove_by_program(args.argv, pins, layout, args.cache_dir)
+        proof = prove_by_program(args.program, pins, layout, args.cache_dir)
     for finding in proof.findings:
         if finding.answer in ("called", "other") and proof.complete:
             ok = finding.answer == "called"
-            keep_program(layout, finding.pin, ok=ok, program=shlex.join(args.argv))
+            keep_program(layout, finding.pin, ok=ok, program=shlex.join(args.program))
     if args.json:
         say.out_json(_proof_json(proof))
     else:

@@ -5,52 +5,49 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import click
 
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.cli import common
+from rocm_tui.cli.common import CommandArguments
+from rocm_tui.cli.group import ProgramCommand
 from rocm_tui.config.places import config_given
 from rocm_tui.errors import UsageError
 from rocm_tui.tui.terminal import run_watch
 
 
-def add_watch(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "rocm-tui watch [-h] [--polling] [--[no-]read-only] [--max-autotune] [--python EXE] "
-        "[--cache-dir DIR] [PATH ...] [-- CMD ...]"
-    )
-    parser.description = (
-        "Watch logs, caches and folders live, and pin choices; with no PATH, the sessions and the "
-        "cache of the cache dir. With `-- CMD ...` that program is started with the screen as "
-        "`rocm-tui run -- CMD` would: O shows its output, q asks whether it goes on or stops. It "
-        "goes on when the screen or its terminal is lost; the exit code is its own."
-    )
-    parser.epilog = "example: rocm-tui watch -- python train.py"
-    common.add_arguments(parser, "paths")
-    parser.add_argument(
-        "--polling", action="store_true", help="poll the files (NFS; the default falls back to it)"
-    )
-    parser.add_argument(
-        "--read-only",
-        action=argparse.BooleanOptionalAction,
-        help="no pin, no job, no drifted pin applied again: nothing is written or started",
-    )
-    parser.add_argument(
-        "--max-autotune", action="store_true", help="turn Inductor's max_autotune on for CMD"
-    )
-    common.add_arguments(parser, "--python", "--cache-dir")
+@click.command(cls=ProgramCommand)
+@common.paths_argument
+@common.polling_option
+@click.option(
+    "--read-only/--no-read-only",
+    default=None,
+    help="Write nothing and start nothing: no pin, no job, no reapplied pin.",
+)
+@common.max_autotune_option
+@common.python_option
+@common.cache_dir_option
+def watch_command(**given: Any) -> int:
+    """Watch logs, caches and folders live, and pin choices.
 
+    PATH is a file, a folder, or - for stdin (default: the cache directory). With `-- CMD...` that
+    program is started as `rocm-tui run -- CMD` would: O shows its output, and q asks whether it
+    continues. The program survives the loss of the terminal; the exit code is its own.
 
-def do_watch(args: argparse.Namespace) -> int:
+    Example: rocm-tui watch -- python train.py
+    """
+    args = CommandArguments(**given)
     layout = common.layout_of(args)
     paths = args.paths or [str(layout.root)]
     _check_addresses(paths)
     read_only = _starts_read_only() if args.read_only is None else args.read_only
-    if args.argv is None:
+    if args.program is None:
         if args.max_autotune:
             raise UsageError("--max-autotune is for a program: rocm-tui watch -- CMD")
         return run_watch(
@@ -64,13 +61,13 @@ def do_watch(args: argparse.Namespace) -> int:
         raise UsageError(
             "read-only starts no program: say --no-read-only, or leave out what follows --"
         )
-    if not args.argv:
+    if not args.program:
         raise UsageError("-- needs a command: rocm-tui watch -- python train.py")
     from rocm_tui.launch.launched import Launched  # most screens start no program
     from rocm_tui.launch.program import ending
 
     options = ["--max-autotune"] if args.max_autotune else []
-    launched = Launched(args.argv, layout, options=options)
+    launched = Launched(args.program, layout, options=options)
     paths = list(dict.fromkeys((*paths, str(layout.root))))
     left = run_watch(
         paths, cache_dir=layout.root, polling=args.polling, python=args.python, launched=launched
@@ -104,19 +101,17 @@ LENGTHS = (128, 96, 64, 160, 192, 80, 112, 144, 176, 208)
 """Sequence lengths: each run takes one more, so that there is always something new to tune."""
 
 
-def add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Compile a small model (attention and an MLP) with max_autotune in a child process and "
-        "watch it. The cache dir is the demo's own and is kept: a pin made here holds in the next "
-        "demo."
-    )
-    common.add_arguments(parser, "--python")
-    parser.add_argument(
-        "--cache-dir", type=Path, metavar="DIR", help="default: ~/.cache/rocm-tui/demo"
-    )
+@click.command()
+@common.python_option
+@click.option(
+    "--cache-dir", type=common.FOLDER, metavar="DIR", help="Default: ~/.cache/rocm-tui/demo."
+)
+def demo_command(**given: Any) -> int:
+    """Compile a small model (attention and an MLP) with max_autotune on the CPU, and watch it.
 
-
-def do_demo(args: argparse.Namespace) -> int:
+    The demo keeps its own cache directory: a pin made in it holds in the next demo.
+    """
+    args = CommandArguments(**given)
     from rocm_tui.environment import find_python  # most screens start no program
     from rocm_tui.launch.launched import Launched
 

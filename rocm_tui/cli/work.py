@@ -1,5 +1,4 @@
-"""How a command does its jobs: one after another, in a worker that stays warm and ends with it; one
-line on stderr says how far they are."""
+"""How a command runs its jobs: in a warm worker, with a progress line, after a person agreed."""
 
 from __future__ import annotations
 
@@ -14,9 +13,12 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TypeVar
 
+from backend.counted import counted
 from backend.disk.layout import Layout
+from backend.model.graph import Graph
 from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui import say
+from rocm_tui.actions.trial_graph import GraphText, NotTried, accept, is_accepted, text_of
 from rocm_tui.environment import device_env, find_python
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
@@ -25,6 +27,7 @@ from rocm_tui.jobs.run import RunJob, run_watched
 from rocm_tui.jobs.warm import MOST, Workers
 from rocm_tui.render.bars import bar
 from rocm_tui.render.jobs import progress_text
+from rocm_tui.render.trials import graph_title
 from rocm_tui.session.numbers import running, shorten
 
 R = TypeVar("R")
@@ -188,3 +191,31 @@ def ended_by_signals() -> Iterator[None]:
 
 def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
+
+
+def consent(layout: Layout, graph: Graph, yes: bool) -> GraphText:
+    """The text that a person agreed to run. Raises NotTried."""
+    text = text_of(layout, graph.id)
+    if is_accepted(layout, text):
+        return text
+    for line in about(graph, text):
+        say.err(line)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise NotTried(f"look at {text.path}, then run it with --yes")
+        if not asked("run it? [y/N] "):
+            raise NotTried("not run")
+    accept(layout, text)
+    return text
+
+
+def about(graph: Graph, text: GraphText) -> list[str]:
+    """What a person should know of a graph's text before it runs."""
+    size = [counted(graph.nodes, "op")] if graph.nodes else []
+    facts = ", ".join([graph_title(graph), *size, f"{counted(len(text.lines), 'line')} of text"])
+    return [f"{facts}, never run before:", plain(str(text.path))]
+
+
+def asked(question: str) -> bool:
+    say.ask(question)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -40,7 +40,7 @@ from backend.wire.codec import to_json
 from rocm_tui import say
 from rocm_tui.actions.doctor import examine_mega_cache
 from rocm_tui.actions.measure import measure_job
-from rocm_tui.cli.doctor import mega_cache_json
+from rocm_tui.cli.setup import mega_cache_json
 from rocm_tui.compare.comparison import compare, whole
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain

@@ -88,7 +88,7 @@ COMMANDS = {
     "demo": "demo --python {name}",
     "no command": "{evil}",
     "no option": "ls --{evil}",
-    "no choice": "--print-completion {evil}",
+    "no choice": "completion {evil}",
 }
 HAVE_CACHE = set(COMMANDS) - {"run", "demo", "no command", "no option", "no choice"}
 

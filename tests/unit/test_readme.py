@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from rocm_tui.cli.entry import COMMANDS, build_parser
+import click
+
+from rocm_tui.cli.group import COMMANDS, rocm_tui
 from rocm_tui.tui.screens.help import key_groups
 from tests.support.places import ROOT
 
@@ -12,9 +14,15 @@ TEXT = (ROOT / "README.md").read_text()
 
 
 def test_every_command_is_there_and_every_option_exists() -> None:
-    choices = next(a.choices for a in build_parser()._actions if a.dest == "command")
-    parsers = [build_parser(), *dict(choices or {}).values()]
-    known = {option for parser in parsers for option in parser._option_string_actions}
+    context = click.Context(rocm_tui)
+    commands = [rocm_tui, *(rocm_tui.get_command(context, name) for name in COMMANDS)]
+    known = {
+        option
+        for command in commands
+        if command is not None
+        for parameter in command.get_params(context)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
     asked = [name for name, command in COMMANDS.items() if not command.hidden]
     assert [name for name in asked if not re.search(rf"`(rocm-tui )?{name}\b", TEXT)] == []
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXT)) - known == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from backend.pins.store import PinStore
 from rocm_tui.actions.improve import Improving, rows_of
 from rocm_tui.actions.pick import load_model
 from rocm_tui.cli import improve as command
+from rocm_tui.cli.common import CommandArguments
 from rocm_tui.cli.entry import main
 from rocm_tui.search.types import Search
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
@@ -34,7 +34,7 @@ def searched(layout: Layout) -> Search:
 
 
 def offer(layout: Layout, search: Search, *, yes: bool = False, json: bool = False) -> None:
-    args = argparse.Namespace(yes=yes, json=json)
+    args = CommandArguments(yes=yes, json=json)
     model, rows = load_model(layout), rows_of(graph_of(layout))
     command._offer(args, layout, model, rows, search)
 

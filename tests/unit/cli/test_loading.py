@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
 from rocm_tui.cli.common import ExitCode
-from rocm_tui.cli.entry import COMMANDS, build_parser, main
+from rocm_tui.cli.entry import main
+from rocm_tui.cli.group import COMMANDS, GROUPS
 from rocm_tui.errors import NoSuchTuning, UsageError
 
-SHARED = {"entry", "exits", "parser", "common", "consent", "filtered", "work", "suspects"}
+SHARED = {"entry", "group", "common", "filtered", "work"}
 
 
 def loaded(*words: str) -> set[str]:
@@ -36,7 +38,7 @@ def test_a_command_loads_itself_alone(name: str) -> None:
     assert commands(loaded(name, "--help")) == {COMMANDS[name].module}
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["nonsense"], []])
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["nonsense"], ["--nonsense"]])
 def test_no_command_is_loaded_where_none_is_asked_for(words: list[str]) -> None:
     names = loaded(*words)
     assert not commands(names)
@@ -48,16 +50,27 @@ def test_a_program_that_is_run_waits_for_no_store() -> None:
     assert "rocm_tui.launch" in names and "rocm_tui.actions.pin" not in names
 
 
-def test_the_parser_knows_every_command_without_loading_one() -> None:
-    assert build_parser(()).format_help() == build_parser().format_help()
-
-
-def test_no_words_list_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == ExitCode.USAGE
+def test_help_lists_every_command_of_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == ExitCode.YES
     listed = capsys.readouterr().out
-    assert listed == build_parser(()).format_help()
-    shown = [name for name, command in COMMANDS.items() if not command.hidden]
-    assert all(f"\n    {name} " in listed for name in shown)
+    for title, commands in GROUPS.items():
+        section = listed.partition(f"{title}:\n")[2].partition("\n\n")[0]
+        shown = [line.split()[0] for line in section.splitlines()]
+        assert shown == [name for name, command in commands.items() if not command.hidden]
+
+
+def test_no_words_open_the_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[Sequence[str]] = []
+
+    def screen(paths: Sequence[str], **rest: object) -> int:
+        opened.append(paths)
+        return 3
+
+    monkeypatch.setattr("rocm_tui.cli.watch.run_watch", screen)
+    assert main([]) == 3 and len(opened) == 1
+    assert capsys.readouterr().out == ""
 
 
 def test_exit_codes() -> None:

@@ -9,13 +9,12 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from rocm_tui.cli.entry import COMMANDS, build_parser, main
-from rocm_tui.cli.parser import Parser
+from rocm_tui.cli.entry import main
+from rocm_tui.cli.group import COMMANDS
 from rocm_tui.meant import nearest
 from tests.support.log_lab import BMM
 from tests.support.tools import needs_tool, require_tool
@@ -60,6 +59,7 @@ lint missing.csv; lint a.log; cover missing.log; cover a.log; cover a.log --tabl
 """What is asked makes sense, and the answer is no: what is named is not there, or holds nothing."""
 
 MISTYPED = """
+completion; completion tcsh
 whatch; ls --jsn; show; pin; pin a72; unpin; unpin --all a72; import; compare a b c; run
 tune; tune mm; tune mm 8xa 3x4 --dtype f32; tune mm 8x4 4x4 --dtype zz --dry-run; tune mm 8x4 4x4
 tune mmm 8x4 4x4 --dtype f32 --dry-run; tune mm 8x4 4x4 --dtype f32 --search-space ful
@@ -67,12 +67,13 @@ tune mm 8x4 4x4 --dtype f32 --backends ZZ; measure; measure a72 --budget never; 
 trial; improve --budget x; prove --pairs 1; verify --timeout 0; compare a.log --markdown
 prune --older-than x; export --json; graphs --text; watch --no-such; demo --no-such
 doctor --no-such; pins --no-such; serve --port x; serve --host 0.0.0.0; config --no-such
+show a72 #1 --source --stage ptx; compare a.log a.log --json --markdown; config --write --check
 show a72 --source; run --no-such; sessions --no-such; undo --no-such; agent --no-such
 fleet --no-such; fleet lss; fleet cancel
 tune zzz --fleet local --repeat 0; tune zzz --fleet local --device 0; tune zzz --resume
 watch --read-only -- true; watch --
 tail --no-such; ls ssh://-x; watch ssh://-oProxyCommand=x/p; show a72 --from ssh://b?x=y
-agree --ranks x; agree --ranks 0; agree --no-such; agree --yes; agree --out x; agree --pin --out x
+agree --ranks x; agree --ranks 0; agree --no-such; agree --yes; agree -o x; agree --pin --output x
 agree --budget 3; agree --force; agree --ranks 9999999999
 lint; lint a.log --device X; lint a.log --rule zz
 cover; cover a.log --force; cover a.log --device 304; cover a.log --device gfx942:
@@ -82,14 +83,6 @@ cover; cover a.log --force; cover a.log --device 304; cover a.log --device gfx94
 
 def asked(text: str) -> list[list[str]]:
     return [words.split() for line in text.splitlines() for words in line.split(";") if words]
-
-
-def code_of(words: Sequence[str]) -> int:
-    """The exit code of a command line, in this process."""
-    try:
-        return main(words)
-    except SystemExit as end:
-        return int(end.code or 0)
 
 
 @pytest.mark.parametrize(("code", "text"), [(1, NOT_THERE), (2, MISTYPED)])
@@ -105,17 +98,17 @@ def test_one_rule_of_exit_codes(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(place / "cache"))
     wrong = []
     for words in asked(text):
-        got = code_of(words)
+        got = main(words)
         out, err = capsys.readouterr()
         if got != code or (code == 2 and (out or err.count("\n") != 1)):
             wrong.append(f"{' '.join(words)}: {got}: {out}{err[-200:]}")
     assert wrong == []
-    assert code_of(["ls", "a.log"]) == 0
+    assert main(["ls", "a.log"]) == 0
 
 
 def test_the_rule_was_asked_of_every_command() -> None:
     """Those without a file, an id or a choice cannot miss one."""
-    nothing = {"run", "pins", "prune", "serve", "config", "tail"}
+    nothing = {"run", "pins", "prune", "serve", "config", "completion", "tail"}
     assert set(COMMANDS) - {words[0] for words in asked(NOT_THERE)} <= nothing
     assert set(COMMANDS) - {words[0] for words in asked(MISTYPED)} == set()
 
@@ -123,11 +116,14 @@ def test_the_rule_was_asked_of_every_command() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("whatch", "no command 'whatch' (did you mean 'watch'?)"),
-        ("ls --jsn", "rocm-tui ls: no option '--jsn' (did you mean '--json'?)"),
-        ("compare a b c", "rocm-tui compare: one word too many: 'c'"),
-        ("--print-completion fsh", "(did you mean 'fish'?)"),
-        ("tune mm 4x4 4x4 --dtype f32 --search-space defult", "(did you mean 'default'?)"),
+        ("whatch", "No such command 'whatch'. Did you mean 'watch'?"),
+        ("ls --jsn", "No such option '--jsn'. Did you mean '--json'? Try 'rocm-tui ls --help'."),
+        ("compare a b c", "extra argument (c) Try 'rocm-tui compare --help'."),
+        ("completion fsh", "'fsh' is not one of 'bash', 'zsh', 'fish'."),
+        (
+            "tune mm 4x4 4x4 --dtype f32 --search-space defult",
+            "'defult' is not one of 'default', 'exhaustive'.",
+        ),
         ("tune mm 4x4 4x4 --dtype bfloat61", "bfloat61 is no type (did you mean 'bfloat16'?)"),
         ("tune bmmm 4x4 4x4 --dtype f32", "no op 'bmmm' is known (did you mean 'bmm'?)"),
         ("tune mm 8xa 3x4 --dtype f32", "8xa is no shape"),
@@ -138,7 +134,7 @@ def test_the_rule_was_asked_of_every_command() -> None:
         ("show a73 --from a.log", "no tuning has the id 'a73' (did you mean 'a72cedf'?)"),
         ("show a72 bmn --from a.log", "has no choice 'bmn' (did you mean 'bmm'?)"),
         ("show a72 --from missing.log", "missing.log: no such file"),
-        ("import", "required: FILE;"),
+        ("import", "Missing argument 'FILE'."),
         ("measure", "measure ID, or measure --suspects"),
     ],
 )
@@ -152,16 +148,6 @@ def test_nothing_is_guessed_of_what_is_like_nothing() -> None:
     assert nearest("zzz", ("watch", "ls", "a72cedf")) is None
     assert nearest("mesure", COMMANDS) == "measure"
     assert nearest("a73c", ("b81729a", "a72cedf")) == "a72cedf"
-
-
-def test_what_may_be_left_out_is_required_nowhere() -> None:
-    parsers = [action.choices for action in build_parser()._actions if action.dest == "command"]
-    named = dict(parsers[0] or {})
-    assert set(named) == set(COMMANDS)
-    for name, parser in named.items():
-        assert isinstance(parser, Parser)
-        for action in parser._actions:
-            assert not (action.nargs == "*" and action.required), f"{name} {action.metavar}"
 
 
 def on_terminal(place: Path, width: int, *words: str) -> list[str]:
@@ -206,35 +192,11 @@ def test_a_pipe_gets_all_of_it(place: Path) -> None:
     assert len(done.stdout.split("\n")[1]) > 90
 
 
-def test_the_manual_is_well_formed(place: Path) -> None:
-    page = ask(place, "--print-man").stdout
-    assert page.startswith(".TH ROCM-TUI 1 ") and page.isascii()
-    for name in COMMANDS:
-        assert f".SS {name}\n" in page
-    assert r"\-\-allow\-actions" in page and r"\fB2\fR" in page
-    assert all(len(line) < 200 for line in page.splitlines())
-
-
-@pytest.mark.parametrize("checker", ["mandoc -T lint -W warning", "groff -man -ww -z"])
-def test_the_manual_passes_a_checker(place: Path, checker: str) -> None:
-    command = checker.split()
-    require_tool(command[0])
-    page = ask(place, "--print-man").stdout
-    done = subprocess.run(command, input=page, capture_output=True, text=True)
-    assert done.stdout + done.stderr == "" and done.returncode == 0
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_lists_commands_and_ids(place: Path, shell: str) -> None:
-    script = ask(place, "--print-completion", shell).stdout
-    listed = [name for name, command in COMMANDS.items() if not command.hidden]
-    assert all(name in script for name in listed) and "--print-ids tunings" in script
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_of_its_shell(place: Path, shell: str) -> None:
     require_tool(shell)
-    script = ask(place, "--print-completion", shell).stdout
+    script = ask(place, "completion", shell).stdout
+    assert "rocm-tui" in script
     subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
@@ -252,27 +214,57 @@ def _tool(place: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "TORCHINDUCTOR_CACHE_DIR": str(sessions)}
 
 
+LINES = ("mea", "ls --js", "show a7", "tune --search-space ex")
+WORDS = ["measure", "--json", "a72cedf", "exhaustive"]
+
+
 def test_tab_knows_commands_options_and_ids_in_bash(place: Path) -> None:
     code = """
-source <(rocm-tui --print-completion bash)
-tab() {
-  COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_rocm_tui; echo "${COMPREPLY[@]}"
-}
-tab rocm-tui mea; tab rocm-tui ls --js; tab rocm-tui show a7; tab rocm-tui tune --search-space ex
-"""
+eval "$(rocm-tui completion bash)"
+tab() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+  _rocm_tui_completion rocm-tui; echo "${COMPREPLY[@]}"; }
+""" + "".join(f"tab rocm-tui {line}\n" for line in LINES)
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, env=_tool(place))
-    assert done.stdout.split() == ["measure", "--json", "a72cedf", "exhaustive"], done.stderr
+    assert done.stdout.split() == WORDS, done.stderr
+
+
+def test_the_answer_for_zsh_says_what_each_word_is(place: Path) -> None:
+    for line, word in zip(LINES, WORDS, strict=True):
+        words = f"rocm-tui {line}"
+        asked = {
+            "_ROCM_TUI_COMPLETE": "zsh_complete", "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }  # fmt: skip
+        done = subprocess.run(
+            ["rocm-tui"], capture_output=True, text=True, env=_tool(place) | asked
+        )
+        kind, value, about = done.stdout.splitlines()[:3]
+        assert (kind, value) == ("plain", word)
+        assert about or line.startswith("tune")
 
 
 @needs_tool("fish")
 def test_tab_knows_them_in_fish_and_says_what_they_are(place: Path) -> None:
-    code = """
-rocm-tui --print-completion fish | source
-for line in 'mea' 'ls --js' 'show a7' 'tune --search-space ex'; complete -C "rocm-tui $line"; end
-"""
+    lines = " ".join(f"'{line}'" for line in LINES)
+    code = "rocm-tui completion fish | source\n"
+    code += f'for line in {lines}; complete -C "rocm-tui $line"; end'
     done = subprocess.run(
         ["fish", "--no-config", "-c", code], capture_output=True, text=True, env=_tool(place)
     )
     words = [line.split("\t") for line in done.stdout.splitlines()]
-    assert [word[0] for word in words] == ["measure", "--json", "a72cedf", "exhaustive"]
+    assert [word[0] for word in words] == WORDS
     assert words[0][1] == COMMANDS["measure"].help and "8×128×192×256" in words[2][1]
+
+
+def test_tab_in_a_cache_dir_that_cannot_be_read_offers_nothing(place: Path) -> None:
+    broken = place / "broken"
+    broken.mkdir()
+    (broken / "rocm_tui").write_text("not a folder")
+    asked = {
+        "_ROCM_TUI_COMPLETE": "zsh_complete",
+        "COMP_WORDS": "rocm-tui unpin ",
+        "COMP_CWORD": "2",
+    }
+    env_of_tab = _tool(place) | asked | {"TORCHINDUCTOR_CACHE_DIR": str(broken)}
+    done = subprocess.run(["rocm-tui"], capture_output=True, text=True, env=env_of_tab)
+    assert (done.stdout.strip(), done.stderr) == ("", "")

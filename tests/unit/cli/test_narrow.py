@@ -9,8 +9,9 @@ import pytest
 
 from rocm_tui import say
 from rocm_tui.actions.doctor import Check
-from rocm_tui.cli import doctor
-from rocm_tui.cli.entry import COMMANDS, main
+from rocm_tui.cli import setup
+from rocm_tui.cli.entry import main
+from rocm_tui.cli.group import COMMANDS
 from rocm_tui.render.table import hanging
 from tests.support.screen_lab import write_cache
 
@@ -47,7 +48,7 @@ def test_show_pins_and_doctor_fit(
         texts = {}
         for cells in (None, width):
             monkeypatch.setattr(say, "width", lambda cells=cells: cells)
-            assert main(words) == 0 if words else doctor._print(checks) is None
+            assert main(words) == 0 if words else setup._print_checks(checks) is None
             texts[cells] = capsys.readouterr().out
         wide, narrow = (texts[cells].splitlines() for cells in (None, width))
         long = [line for line in narrow if len(line) > width]
@@ -101,10 +102,9 @@ def test_help_fits_and_breaks_no_option(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        main([name, "--help"])
+    assert main([name, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"usage: rocm-tui {name} ")
+    assert lines[0].startswith(f"Usage: rocm-tui {name} ")
     assert [line for line in lines if len(line) > 80] == []
     usage = lines[: lines.index("")]
     assert all(line.count("[") == line.count("]") for line in usage)

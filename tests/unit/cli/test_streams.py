@@ -34,7 +34,7 @@ def shell(
     return subprocess.run(command, env=child_env(cache, env), capture_output=True, timeout=120)
 
 
-@pytest.mark.parametrize("words", ["pins", "pins --json", "--print-completion bash"])
+@pytest.mark.parametrize("words", ["pins", "pins --json", "completion bash"])
 def test_a_full_disk_behind_stdout(words: str, cache: Path) -> None:
     done = shell(f"{PROGRAM} {words} > /dev/full", cache)
     assert done.returncode == 1
@@ -42,7 +42,7 @@ def test_a_full_disk_behind_stdout(words: str, cache: Path) -> None:
 
 
 def test_a_reader_that_has_gone(cache: Path) -> None:
-    done = shell(f"{PROGRAM} --print-completion bash | true; exit ${{PIPESTATUS[0]}}", cache)
+    done = shell(f"{PROGRAM} completion bash | true; exit ${{PIPESTATUS[0]}}", cache)
     assert (done.returncode, done.stderr) == (1, b"")
 
 

@@ -15,7 +15,8 @@ from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.trial import Trying
 from rocm_tui.actions.verify import Verifying
 from rocm_tui.cli import serve, watch
-from rocm_tui.cli.entry import build_parser, main
+from rocm_tui.cli.common import CommandArguments
+from rocm_tui.cli.entry import main
 from tests.support.screen_lab import write_cache
 
 
@@ -64,6 +65,6 @@ def test_read_only_of_the_settings(
     assert shown == [True, True, False]
     assert main(["watch", "--", "true"]) == 2
     assert "say --no-read-only" in capsys.readouterr().err
-    parser = build_parser(["serve"])
     for words, flag in (([], "--read-only"), (["--allow-actions"], "--no-read-only")):
-        assert flag in serve.command_of(parser.parse_args(["serve", *words]))
+        params = serve.serve_command.make_context("serve", words).params
+        assert flag in serve.command_of(CommandArguments(**params))

@@ -16,7 +16,7 @@ from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from rocm_tui.actions.done import KEPT, Done, list_done, note_done
 from rocm_tui.actions.shell import Shell
-from rocm_tui.cli.entry import build_parser
+from rocm_tui.cli.group import rocm_tui
 from rocm_tui.jobs.tune import TuneOptions
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import TuneScreen
@@ -187,8 +187,11 @@ async def test_every_command_is_one_that_the_parser_takes(tmp_path: Path) -> Non
         ):
             words = shlex.split(command)
             assert words[0] == "rocm-tui"
-            args = build_parser().parse_args(words[1:])
-            assert args.cache_dir == tmp_path, command
+            with rocm_tui.make_context("rocm-tui", []) as context:
+                named = rocm_tui.get_command(context, words[1])
+                assert named is not None, command
+                params = named.make_context(words[1], words[2:]).params
+            assert params["cache_dir"] == tmp_path, command
         (tmp_path / "cache" / next((tmp_path / "cache").iterdir()).name).write_bytes(b"{}")
         write_cache(tmp_path, 8)  # it has drifted
         assert shell(make.reapply()).returncode == 0

@@ -1,0 +1,145 @@
+"""`rocm-tui doctor`, `prune` and `completion`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from click.shell_completion import get_completion_class
+
+from backend.pins.leftovers import DAYS
+from rocm_tui import say
+from rocm_tui.actions.doctor import Check, Examined, examine, examine_mega_cache
+from rocm_tui.actions.prune import Pruned, prune
+from rocm_tui.cli import common
+from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.group import COMPLETE_VARIABLE, PROGRAM
+from rocm_tui.cli.work import LiveLine
+from rocm_tui.errors import UsageError
+from rocm_tui.harmless import plain
+from rocm_tui.render.leftovers import leftover_json, leftovers_text, total
+from rocm_tui.render.table import hanging
+
+MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+
+
+@click.command()
+@click.argument("files", metavar="[FILE]...", type=common.FILE, nargs=-1)
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def doctor_command(**given: Any) -> int:
+    """Check torch, device, cache directory, compilers, hooks and inotify.
+
+    FILE holds the bytes of torch.compiler.save_cache_artifacts(): its contents are listed, and the
+    pins that it would hide. Exit code 1 if something is broken, or if a FILE cannot be read or
+    hides a pin.
+    """
+    args = CommandArguments(**given)
+    layout = common.layout_of(args)
+    if args.files:
+        examined = [examine_mega_cache(path, layout) for path in args.files]
+        value: dict[str, Any] = {"bundles": [mega_cache_json(one) for one in examined]}
+        groups = [one.checks for one in examined]
+    else:
+        line = LiveLine("doctor")  # torch, and a kernel for each target, take seconds
+        line.show("asking torch and the compilers")
+        checks = examine(layout, args.python)
+        line.show("")
+        value, groups = {"checks": [asdict(check) for check in checks]}, [checks]
+    if args.json:
+        say.out_json(value)
+    else:
+        for number, checks in enumerate(groups):
+            if number:
+                say.out()
+            _print_checks(checks)
+    return ExitCode.of(all(check.verdict != "bad" for checks in groups for check in checks))
+
+
+def mega_cache_json(examined: Examined) -> dict[str, Any]:
+    artifacts = () if examined.mega is None else examined.mega.artifacts
+    return {
+        "path": examined.path,
+        "size": None if examined.mega is None else examined.mega.size,
+        "artifacts": [
+            {"type": a.type, "key": a.key, "size": a.size, "loaded": a.loaded} for a in artifacts
+        ],
+        "hides": [
+            {"pin": h.pin.id, "label": h.pin.label, "key": h.artifact.key, "verdict": h.verdict}
+            for h in examined.hidden
+        ],
+        "configurations": dict(examined.overwritten),
+        "checks": [asdict(check) for check in examined.checks],
+    }
+
+
+def _print_checks(checks: Sequence[Check]) -> None:
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        name = f"{plain(check.name):<{width}}"
+        say.out(hanging(f"{MARKS[check.verdict]}  {name}  ", plain(check.value)))
+        if check.advice:
+            say.out(hanging(" " * (width + 8), plain(check.advice)))
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    type=float,
+    default=DAYS,
+    metavar="DAYS",
+    help=f"Only files not used for this long (default: {DAYS:g}).",
+)
+@click.option("--yes", is_flag=True, help="Remove them.")
+@common.cache_dir_option
+@common.json_option
+def prune_command(**given: Any) -> int:
+    """List old files of rocm-tui in the cache directory; remove them with --yes.
+
+    Those are sessions, captured graphs, caches of trials and compiled kernels. What the undo of a
+    pin needs stays, and so do all files of Inductor.
+    """
+    args = CommandArguments(**given)
+    if not (math.isfinite(args.older_than) and args.older_than >= 0):
+        raise UsageError(f"--older-than is a number of days, from 0 on: {args.older_than}")
+    now = time.time()
+    pruned = prune(common.layout_of(args), now, args.older_than, args.yes)
+    if args.json:
+        things = [leftover_json(one, one in pruned.gone) for one in pruned.old]
+        say.out_json({"leftovers": things, "kept": list(pruned.kept)})
+    else:
+        _print_pruned(pruned, args.yes, now)
+    for line in pruned.kept:
+        say.err(plain(line))
+    return ExitCode.YES
+
+
+def _print_pruned(pruned: Pruned, yes: bool, now: float) -> None:
+    if not pruned.old:
+        say.out("Nothing is old: nothing to remove.")
+    elif yes:
+        say.out(f"Removed {total(pruned.gone)}.")
+    else:
+        say.out(leftovers_text(pruned.old, now))
+        say.out(f"\n{total(pruned.old)} in all; --yes removes it.")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> int:
+    """Print the completion script of SHELL, which also completes the ids of your tunings.
+
+    \b
+    bash: eval "$(rocm-tui completion bash)" in ~/.bashrc
+    zsh:  eval "$(rocm-tui completion zsh)" in ~/.zshrc
+    fish: rocm-tui completion fish > ~/.config/fish/completions/rocm-tui.fish
+    """
+    script_of = get_completion_class(shell)
+    assert script_of is not None
+    say.out_text(script_of(click.Command(PROGRAM), {}, PROGRAM, COMPLETE_VARIABLE).source())
+    return ExitCode.YES
