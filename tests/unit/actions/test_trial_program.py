@@ -142,7 +142,7 @@ def test_the_same_code_on_both_sides_is_told(layout: Layout) -> None:
 
 
 def test_a_program_that_compiles_elsewhere_is_told(layout: Layout) -> None:
-    script = "import time\nfor n in range(9): print('loss'); time.sleep(0.01)"
+    script = "import time\nfor n in range(9): print('loss'); time.sleep(0.1)"
     trial = tried(layout, [sys.executable, "-c", script], pairs=None, budget=0.1)
     assert "compiled nothing in the cache dir" in trial.trouble[0]
 

@@ -110,28 +110,3 @@ def test_only_what_it_shows_is_loaded(first: Start, tmp_path: Path) -> None:
     others = {name for name in others if name.split(".")[0] != "click"}
     assert others <= BESIDES
     assert len(first.ours) <= MOST, " ".join(first.ours)
-
-
-WITH_ROW = """
-from rocm_tui.cli import main
-main(["watch", "--cache-dir", sys.argv[3], sys.argv[3] + "/train.log"])
-"""
-LOG = """AUTOTUNE mm(16x32, 32x64)
-  mm 0.0125 ms 80.0%
-  triton_mm_0 0.0100 ms 100.0% BLOCK_K=32, num_warps=4
-"""
-NO_ROW_NEEDS = {
-    "backend.model.events",
-    "backend.model.graph",
-    "rocm_tui.config.settings",
-    "rocm_tui.render.plot",
-    "rocm_tui.session.query.grammar",
-    "rocm_tui.session.query.match",
-}
-
-
-def test_the_first_row_waits_for_nothing_that_it_does_not_show(tmp_path: Path) -> None:
-    (tmp_path / "train.log").write_text(LOG)
-    row = start(WITH_ROW, "1 tuning", tmp_path)
-    assert "triton_mm_0" in row.paints[-1]
-    assert sorted(NO_ROW_NEEDS & row.modules) == []
