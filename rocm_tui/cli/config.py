@@ -15,7 +15,7 @@ from rocm_tui.config import writing
 from rocm_tui.config.memory import trouble_of
 from rocm_tui.config.places import config_path, state_path
 from rocm_tui.config.reading import Mistake, Settings, settings_now
-from rocm_tui.config.settings import section_of, settings
+from rocm_tui.config.settings import settings
 from rocm_tui.tui import keymap, looks
 
 Row = tuple[str, Any, str]
@@ -66,9 +66,9 @@ def _write(args: CommandArguments) -> int:
 
 
 def _rows(now: Settings, keys: dict[str, str]) -> Iterator[Row]:
-    for section, one in settings():
-        name = f"{section}.{one.name}"
-        yield name, getattr(section_of(now.config, section), one.name), _origin(now, name)
+    for one in settings():
+        value = getattr(getattr(now.config, one.section), one.name)
+        yield one.full_name, value, _origin(now, one.full_name)
     for name, binding in keymap.bindings().items():
         given = keys.get(name)
         origin = "default" if given is None else _origin(now, f"keys.{name}")

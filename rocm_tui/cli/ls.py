@@ -14,7 +14,6 @@ from rocm_tui.actions.pick import load_model, unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.filtered import filter_option, passing, query_of
-from rocm_tui.config.places import config_given
 from rocm_tui.config.reading import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
 from rocm_tui.render.nothing import why_nothing
@@ -48,9 +47,8 @@ def ls_command(**given: Any) -> int:
     """
     args = CommandArguments(**given)
     query = query_of(args)
-    if config_given():
-        for mistake in settings_now().mistakes:
-            say.err(str(mistake))
+    for mistake in settings_now().mistakes:
+        say.err(str(mistake))
     layout = common.layout_of(args)
     model, found, paths = load_named(layout, args.paths)
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]

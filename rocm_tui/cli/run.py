@@ -15,7 +15,7 @@ from backend.ranks import job
 from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments
-from rocm_tui.config.places import config_given
+from rocm_tui.config.reading import config
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.launch.run import StatusLine, run
 
@@ -126,9 +126,7 @@ def _agree(args: CommandArguments) -> float | None:
     wanted, seconds = args.agree, told
     if wanted is None and (told is not None or args.agree_dir is not None or args.all_devices):
         wanted = True
-    if (wanted is None or (wanted and seconds is None)) and config_given():
-        from rocm_tui.config.reading import config  # where there are settings
-
+    if wanted is None or (wanted and seconds is None):
         settings = config().run
         wanted = settings.agree or None if wanted is None else wanted
         seconds = settings.agree_timeout if seconds is None else seconds

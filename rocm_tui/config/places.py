@@ -1,46 +1,41 @@
-"""Where the settings and the memory of the program lie, by the XDG base directory specification."""
+"""Paths of the settings and the program's memory, by the XDG base directory specification."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
+from platformdirs.unix import Unix
 
-def config_path(env: Mapping[str, str] = os.environ) -> Path:
-    """`$ROCM_TUI_CONFIG`, else `config.toml` in our folder of `$XDG_CONFIG_HOME`."""
-    given = env.get("ROCM_TUI_CONFIG")
-    if given:
-        return Path(given).absolute()
-    return _home(env, "XDG_CONFIG_HOME", ".config") / "config.toml"
+_FOLDERS = Unix("rocm-tui")
+"""The XDG folders on every system: on macOS, too, the files stay where they were."""
 
 
-def config_given(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether there are settings to read; True too where they cannot be read, and must be told."""
+def config_path() -> Path:
+    """Return `$ROCM_TUI_CONFIG`, else `config.toml` in our folder of `$XDG_CONFIG_HOME`."""
+    given = os.environ.get("ROCM_TUI_CONFIG")
+    return Path(given).absolute() if given else _FOLDERS.user_config_path / "config.toml"
+
+
+def config_given() -> bool:
+    """Return whether there are settings to read, or a path that must be reported as unreadable."""
     try:
-        config_path(env).lstat()
+        config_path().lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return "ROCM_TUI_CONFIG" in env
+        return "ROCM_TUI_CONFIG" in os.environ
     except OSError:
         pass
     return True
 
 
-def state_path(env: Mapping[str, str] = os.environ) -> Path:
-    """`state.json` in our folder of `$XDG_STATE_HOME`."""
-    return _home(env, "XDG_STATE_HOME", ".local/state") / "state.json"
+def state_path() -> Path:
+    """Return `state.json` in our folder of `$XDG_STATE_HOME`."""
+    return _FOLDERS.user_state_path / "state.json"
 
 
 def name_of_theme(colors: str) -> str:
-    """What the theme is remembered as, on terminals of so many colours: over SSH one may tell of
-    256 that has all, and then looks otherwise."""
+    """Return the name under which the theme is remembered for terminals with `colors` colours.
+
+    Over SSH a terminal may report 256 colours although it has all, and then needs another theme.
+    """
     return f"theme {colors}"
-
-
-def _home(env: Mapping[str, str], name: str, usual: str) -> Path:
-    """A relative path is to be ignored, says the specification; so is a user without a home."""
-    given = env.get(name, "")
-    if os.path.isabs(given):  # noqa: PTH117
-        return Path(given) / "rocm-tui"
-    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path.home() may raise
-    return Path(home) / usual / "rocm-tui"

@@ -1,24 +1,25 @@
-"""`config.toml` to `Config`: what is wrong in it is told in a line, and the rest holds."""
+"""Read `config.toml` into `Config`: each mistake is one line, and the rest of the file holds."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+import msgspec
 
 from backend.disk import safe
 from backend.errors import CacheUnreadable
 from rocm_tui import meant
 from rocm_tui.config.places import config_path
-from rocm_tui.config.settings import SECTIONS, Config, Value, section_of
+from rocm_tui.config.settings import SECTIONS, Config, Value, settings
 
 _MOST = 1 << 20
-"""Bytes. A longer file is none of settings."""
+"""Bytes. A longer file is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,110 +80,79 @@ def read_settings(path: Path, named: bool = False) -> Settings:
 
 
 def parse(path: Path, data: bytes) -> Settings:
-    """What the file at `path` with this content says."""
+    """Return what the file at `path` with this content says."""
+    import tomlkit  # most people have no such file, and their first screen does without
+    from tomlkit.exceptions import ParseError, TOMLKitError
+
     try:
         text = data.decode()
-        document = _loads(text)
-    except ValueError as error:
-        found = re.search(r"\(at line (\d+)", str(error))
-        line = int(found[1]) if found else None
-        what = re.sub(r" \(at [^)]*\)$", "", str(error))
-        return Settings(path, Config(), True, (Mistake(path, line, f"no TOML: {what}"),))
-    reading = _Reading(path, text)
-    made = reading.config(document)
-    return Settings(path, made, True, tuple(reading.mistakes), reading.lines)
+        document = tomlkit.parse(text).unwrap()
+    except (ValueError, TOMLKitError) as error:
+        line = error.line if isinstance(error, ParseError) else None
+        what = str(error).partition(" at line ")[0].rstrip(".")
+        return Settings(path, Config(), True, (Mistake(path, line, f"not valid TOML: {what}"),))
+    reader = _Reader(path, text)
+    config = reader.config(document)
+    return Settings(path, config, True, tuple(reader.mistakes), reader.lines)
 
 
-def _loads(text: str) -> dict[str, Any]:
-    """Raises ValueError."""
-    if sys.version_info >= (3, 11):
-        import tomllib  # where there is a file, and only there
-    else:
-        import tomli as tomllib
-    document: dict[str, Any] = tomllib.loads(text)
-    return document
+class _Reader:
+    """Converts a document setting by setting, so that a mistake costs one setting only."""
 
-
-class _Reading:
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.mistakes: list[Mistake] = []
         self.lines: dict[str, int | None] = {}
-        self._places = dict(_places(text))
+        self._line_numbers = dict(_line_numbers(text))
 
     def config(self, document: Mapping[str, Any]) -> Config:
-        made = Config()
+        sections: dict[str, Any] = {}
         for section, table in document.items():
             if section not in SECTIONS:
-                self._wrong(section, f"no section {section!r}{nearest(section, SECTIONS)}")
+                self._report(section, f"no section {section!r}{nearest(section, SECTIONS)}")
             elif not isinstance(table, dict):
-                self._wrong(section, f"{section!r} is a section: write [{section}]")
+                self._report(section, f"{section!r} is a section: write [{section}]")
             elif section == "keys":
-                made = replace(made, keys=self._keys(table))
+                sections["keys"] = self._keys(table)
             else:
-                made = replace(made, **{section: self._section(made, section, table)})
-        return made
+                kind = type(getattr(Config(), section))
+                sections[section] = kind(**self._section(section, table))
+        return Config(**sections)
 
-    def _section(self, made: Config, section: str, table: Mapping[str, Any]) -> Any:
-        defaults = section_of(made, section)
-        known = {one.name: one for one in fields(defaults)}
-        given: dict[str, Value] = {}
+    def _section(self, section: str, table: Mapping[str, Any]) -> dict[str, Value]:
+        valid = {one.name: one for one in settings() if one.section == section}
+        values: dict[str, Value] = {}
         for name, value in table.items():
             full = f"{section}.{name}"
-            if name not in known:
-                self._wrong(full, f"no setting {name!r} in [{section}]{nearest(name, known)}")
+            if name not in valid:
+                self._report(full, f"no setting {name!r} in [{section}]{nearest(name, valid)}")
                 continue
+            if section == "colours" and type(value) is int:
+                value = str(value)  # a number of the 256 colours
             try:
-                given[name] = checked(known[name], value)
-            except ValueError as error:
-                self._wrong(full, f"{full}: {error}")
+                values[name] = msgspec.convert(value, valid[name].type)
+            except msgspec.ValidationError as error:
+                choices = valid[name].choices
+                near = nearest(str(value), choices) if choices else ""
+                self._report(full, f"{full}: {error}{near}")
             else:
-                self.lines[full] = self._places.get(full)
-        return replace(defaults, **given)
+                self.lines[full] = self._line_numbers.get(full)
+        return values
 
     def _keys(self, table: Mapping[str, Any]) -> dict[str, str]:
-        """Which ids and keys there are is known by the screens, which look later."""
-        found: dict[str, str] = {}
+        """Return the keys by id. The screens, which know the ids, check them later."""
+        keys: dict[str, str] = {}
         for name, value in _flat(table):
             full = f"keys.{name}"
             if isinstance(value, str) and value.strip():
-                found[name] = value
-                self.lines[full] = self._places.get(full)
+                keys[name] = value
+                self.lines[full] = self._line_numbers.get(full)
             else:
-                self._wrong(full, f"{name}: a key is a text such as 'p' or 'ctrl+x,f5'")
-        return found
+                self._report(full, f"{name}: a key is a text such as 'p' or 'ctrl+x,f5'")
+        return keys
 
-    def _wrong(self, name: str, what: str) -> None:
-        self.mistakes.append(Mistake(self.path, self._places.get(name), what))
-
-
-def checked(rule: Field[Any], value: object) -> Value:
-    """The value as its setting wants it. Raises ValueError with what it may be."""
-    kind, about = type(rule.default), rule.metadata
-    if kind is tuple:
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
-            return tuple(value)
-        raise ValueError("a list of texts, as in ['from', 'age']")
-    if kind is str and rule.name != "name" and type(value) is int:
-        value = str(value)  # a number of the 256 colours
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        raise ValueError(f"{_KINDS[kind]}, not {value!r}")
-    if about["choices"] and value not in about["choices"]:
-        raise ValueError(f"no {value!r}{nearest(str(value), about['choices'])}")
-    low, high = about["least"], about["most"]
-    if low is not None and not low <= value <= high:
-        raise ValueError(f"from {low:g} to {high:g}, not {value}")
-    return cast(Value, value)
-
-
-_KINDS: Mapping[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text in quotes",
-}
+    def _report(self, name: str, what: str) -> None:
+        self.mistakes.append(Mistake(self.path, self._line_numbers.get(name), what))
 
 
 def nearest(word: str, known: Collection[str]) -> str:
@@ -202,7 +172,7 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield above + name, value
 
 
-def _places(text: str) -> Iterator[tuple[str, int]]:
+def _line_numbers(text: str) -> Iterator[tuple[str, int]]:
     """The line of each section and setting, by name, as they are commonly written."""
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):

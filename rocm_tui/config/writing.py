@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import tomlkit
+
 from backend.disk import safe
-from rocm_tui.config.settings import SECTIONS, Value, default_of, settings
+from rocm_tui.config.settings import SECTIONS, Value, settings
 from rocm_tui.errors import RocmTuiError
 
 
@@ -15,22 +17,15 @@ class ConfigThere(RocmTuiError):
 
 
 def toml(value: Value) -> str:
-    """A value as TOML has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(toml, value))}]"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """Return a value as TOML."""
+    return tomlkit.item(value).as_string()
 
 
 def example(keys: Mapping[str, tuple[str, str]]) -> str:
     """The file. `keys` are the default of each key and what it does, by id."""
     lines = [
-        "# Settings of rocm-tui. What is commented out is as it is by itself.",
-        "# `rocm-tui config` prints what is in force, with --check what is wrong here.",
+        "# Settings of rocm-tui. A line that is commented out shows the default.",
+        "# `rocm-tui config` prints the settings in force; --check lists mistakes in this file.",
     ]
     for section, about in SECTIONS.items():
         lines += ["", f"# {about}", f"[{section}]"]
@@ -38,23 +33,11 @@ def example(keys: Mapping[str, tuple[str, str]]) -> str:
             lines += _aligned((f'"{name}"', toml(key), does) for name, (key, does) in keys.items())
         else:
             lines += _aligned(
-                (one.name, toml(default_of(one)), said(one.metadata))
-                for place, one in settings()
-                if place == section
+                (one.name, toml(one.default), one.description)
+                for one in settings()
+                if one.section == section
             )
     return "\n".join(lines) + "\n"
-
-
-def said(rule: Mapping[str, object]) -> str:
-    """The sentence of a setting, with what it may be."""
-    choices, least = rule["choices"], rule["least"]
-    if isinstance(choices, tuple) and choices:
-        return f"{rule['about']}: {', '.join(choices)}"
-    return (
-        f"{rule['about']} ({least:g} to {rule['most']:g})"
-        if least is not None
-        else str(rule["about"])
-    )
 
 
 def _aligned(rows: Iterator[tuple[str, str, str]]) -> list[str]:

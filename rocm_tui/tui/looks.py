@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
 from rich.color import Color as RichColor
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
@@ -33,7 +34,7 @@ _COLOURS = ": #rrggbb, a name such as cyan, or 0 to 255"
 
 def recoloured(theme: Theme, colours: Colours) -> Theme:
     """The theme with those of the colours that are given and are any."""
-    given = {one.name: getattr(colours, one.name) for one in fields(colours)}
+    given: dict[str, str] = msgspec.structs.asdict(colours)
     known = {one.name for one in fields(theme)}
     changed: dict[str, Any] = {}
     variables = dict(theme.variables)
@@ -66,10 +67,9 @@ def hidden(names: tuple[str, ...]) -> frozenset[str]:
 
 def mistakes(settings: Settings) -> Iterator[Mistake]:
     """Colours that are none, columns that there are not."""
-    for one in fields(settings.config.colours):
-        value = getattr(settings.config.colours, one.name)
+    for colour, value in msgspec.structs.asdict(settings.config.colours).items():
         if value and colour_of(value) is None:
-            name = f"colours.{one.name}"
+            name = f"colours.{colour}"
             yield settings.mistake(name, f"{name}: {value!r} is no colour{_COLOURS}")
     for title in settings.config.columns.hide:
         if not hidden((title,)):

@@ -22,8 +22,7 @@ from typing import Literal
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.kernel import is_digest
-from rocm_tui.config.defaults import FOLDER_DEPTH
-from rocm_tui.config.places import config_given
+from rocm_tui.config.reading import config
 from rocm_tui.ingest.formats import configs
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats
 from rocm_tui.ingest.records import STDIN
@@ -135,7 +134,7 @@ class Walker:
 
     def walk(self, root: str) -> Tree:
         """Everything below `root`. Raises OSError if it cannot be listed itself."""
-        search = _Search(root, depth())
+        search = _Search(root, config().limits.folder_depth)
         level = self._visit(search, root, first=True)
         for _ in range(search.depth):
             level = [below for folder in level for below in self._below(search, folder)]
@@ -241,15 +240,6 @@ def is_member(path: str) -> bool:
 def is_searched(name: str) -> bool:
     """Whether a folder of this name is looked into."""
     return not name.startswith(".") and name not in _INSTALLED
-
-
-def depth() -> int:
-    """Levels of folders below the one that was named."""
-    if not config_given():
-        return FOLDER_DEPTH
-    from rocm_tui.config.reading import config  # what reads starts sooner without it
-
-    return config().limits.folder_depth
 
 
 def _bound(search: _Search) -> str:

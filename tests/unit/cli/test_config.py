@@ -74,9 +74,12 @@ def test_ls_and_config_say_what_of_our_files_is_broken(
     path.write_text("no [toml")
     assert main(["config"]) == 0
     told = capsys.readouterr().err
-    assert f"{path}:1: no TOML" in told and f"nothing is remembered: {state} is not JSON" in told
+    assert (
+        f"{path}:1: not valid TOML" in told
+        and f"nothing is remembered: {state} is not JSON" in told
+    )
     main(["config", "--json"])
     assert str(state) in json.loads(capsys.readouterr().out)["memory_problem"]
     main(["ls", "--cache-dir", str(tmp_path)])
-    assert f"rocm-tui: {path}:1: no TOML" in capsys.readouterr().err
+    assert f"rocm-tui: {path}:1: not valid TOML" in capsys.readouterr().err
     assert state.read_text() == "{broken", "a file that is not ours is left alone"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from rocm_tui.config.settings import SECTIONS, default_of, settings
-from rocm_tui.config.writing import said, toml
+from rocm_tui.config.settings import SECTIONS, settings
+from rocm_tui.config.writing import toml
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
@@ -14,10 +14,10 @@ BEGIN, END = "<!-- settings -->", "<!-- end of settings -->"
 
 
 def table() -> Iterator[str]:
-    yield "| setting | by itself | meaning |"
+    yield "| setting | default | meaning |"
     yield "|---|---|---|"
-    for section, one in settings():
-        yield f"| `{section}.{one.name}` | `{toml(default_of(one))}` | {said(one.metadata)} |"
+    for one in settings():
+        yield f"| `{one.full_name}` | `{toml(one.default)}` | {one.description} |"
     yield f"| `keys.ID` | | {SECTIONS['keys']} `rocm-tui config` lists the ids |"
 
 

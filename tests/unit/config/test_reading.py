@@ -42,17 +42,20 @@ def test_what_the_file_says_holds() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[theme]\nname = "rocm-drak"', "config.toml:2: theme.name: no 'rocm-drak': did you mean"),
+        (
+            '[theme]\nname = "rocm-drak"',
+            "config.toml:2: theme.name: Invalid enum value 'rocm-drak': did you mean 'rocm-dark'?",
+        ),
         ("[limts]\nx = 1", "config.toml:1: no section 'limts': did you mean 'limits'?"),
         (
             "[limits]\nlog_line = 9",
             "config.toml:2: no setting 'log_line' in [limits]: did you mean",
         ),
-        ("[limits]\nlog_lines = 2", "limits.log_lines: from 10 to 100000, not 2"),
-        ("[limits]\nlog_lines = true", "limits.log_lines: a whole number, not True"),
-        ("[columns]\nhide = 'from'", "columns.hide: a list of texts"),
+        ("[limits]\nlog_lines = 2", "limits.log_lines: Expected `int` >= 10"),
+        ("[limits]\nlog_lines = true", "limits.log_lines: Expected `int`, got `bool`"),
+        ("[columns]\nhide = 'from'", "columns.hide: Expected `array`, got `str`"),
         ("theme = 3", "config.toml:1: 'theme' is a section: write [theme]"),
-        ("[theme]\n\nname = rocm", "config.toml:3: no TOML: Invalid value"),
+        ("[theme]\n\nname = rocm", "config.toml:3: not valid TOML: Unexpected character: 'r'"),
         ("[keys]\nwatch.pni = 'f5'", "no key 'watch.pni': did you mean 'watch.pin'?"),
         ("[keys]\nwatch.pin = 'esc'", "no key is called 'esc': did you mean 'escape'?"),
         ("[keys]\nwatch.pin = ''", "config.toml:2: watch.pin: a key is a text"),
@@ -81,14 +84,41 @@ def test_no_file_is_no_mistake_unless_it_was_named(tmp_path: Path) -> None:
     assert "not a regular file" in mistake.what
 
 
-def test_places() -> None:
-    env = {"HOME": "/home/ada"}
-    assert str(places.config_path(env)) == "/home/ada/.config/rocm-tui/config.toml"
-    assert str(places.state_path(env)) == "/home/ada/.local/state/rocm-tui/state.json"
-    env |= {"XDG_CONFIG_HOME": "/c", "XDG_STATE_HOME": "relative"}
-    assert str(places.config_path(env)) == "/c/rocm-tui/config.toml"
-    assert str(places.state_path(env)) == "/home/ada/.local/state/rocm-tui/state.json"
-    assert str(places.config_path({"ROCM_TUI_CONFIG": "/x.toml"})) == "/x.toml"
+def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROCM_TUI_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert str(places.config_path()) == "/home/ada/.config/rocm-tui/config.toml"
+    assert str(places.state_path()) == "/home/ada/.local/state/rocm-tui/state.json"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert str(places.config_path()) == "/c/rocm-tui/config.toml"
+    assert str(places.state_path()) == "/home/ada/.local/state/rocm-tui/state.json"
+    monkeypatch.setenv("ROCM_TUI_CONFIG", "/x.toml")
+    assert str(places.config_path()) == "/x.toml"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = 1\na = 2", "x = " + "[" * 3000, "x = '\n", "\x00", "a.b = 1\na.b.c = 2", "[a]\n[a]"],
+)
+def test_a_damaged_file_is_one_mistake(text: str) -> None:
+    (mistake,) = read(text).mistakes
+    assert "not valid TOML" in mistake.what and "\n" not in mistake.what
+    assert mistake.line is not None and read(text).config == Config()
+
+
+def test_bytes_that_are_no_text_are_one_mistake() -> None:
+    (mistake,) = parse(Path("config.toml"), b"[theme]\nname = '\xff'").mistakes
+    assert "not valid TOML" in mistake.what
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "0.5", "1e7", "'30'", "true"])
+def test_a_budget_that_is_no_number_of_seconds_keeps_its_default(value: str) -> None:
+    now = read(f"[budgets]\nmeasure = {value}\ntrial = 8")
+    (mistake,) = now.mistakes
+    assert mistake.what.startswith("budgets.measure: Expected `float`")
+    assert (now.config.budgets.measure, now.config.budgets.trial) == (30.0, 8.0)
 
 
 def test_the_written_file_says_the_defaults_with_and_without_its_marks() -> None:
@@ -100,7 +130,7 @@ def test_the_written_file_says_the_defaults_with_and_without_its_marks() -> None
     now = read(bare)
     assert now.mistakes == () and keymap.mistakes(now)[1] == []
     assert now.config.keys == {name: key for name, (key, _) in KEYS.items()}
-    assert {*now.lines} >= {f"{section}.{one.name}" for section, one in settings()}
+    assert {*now.lines} >= {one.full_name for one in settings()}
     assert read(bare).config.limits == Config().limits
 
 

@@ -74,7 +74,7 @@ async def test_what_is_no_settings_at_all_does_not_stop_it(
     async with running(tmp_path) as (app, pilot):
         await until(pilot, lambda: app._notifications)
         (one,) = app._notifications
-        assert ":1: no TOML" in one.message
+        assert ":1: not valid TOML" in one.message
 
 
 async def test_a_memory_that_is_broken_is_told_and_left_alone(tmp_path: Path, home: Path) -> None:

@@ -1,3 +1,0 @@
-"""What settings are where nobody gave any, of those that are asked for before settings are read."""
-
-FOLDER_DEPTH = 6
