@@ -32,7 +32,7 @@ GROUPS: dict[str, dict[str, LazyCommand]] = {
         "run": LazyCommand("run", "Run a program, record its tunings, honour its pins."),
         "ls": LazyCommand("ls", "List tunings."),
         "show": LazyCommand("show", "Show a tuning with all its choices."),
-        "sessions": LazyCommand("ls", "List the processes that tuned, and their state."),
+        "sessions": LazyCommand("sessions", "List the processes that tuned, and their state."),
     },
     "Decide": {
         "measure": LazyCommand("measure", "Find out which choice is really faster."),

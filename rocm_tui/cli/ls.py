@@ -1,4 +1,4 @@
-"""`rocm-tui ls` and `sessions`: the tunings of the sources, and the processes that tuned."""
+"""`rocm-tui ls [PATH...]`: the tunings of the sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from rocm_tui import say
 from rocm_tui.actions.named import load_named
-from rocm_tui.actions.pick import load_model, unread
+from rocm_tui.actions.pick import unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.filtered import filter_option, passing, query_of
@@ -18,9 +18,7 @@ from rocm_tui.config.reading import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
 from rocm_tui.render.nothing import why_nothing
 from rocm_tui.render.problems import problem_json, trouble_lines
-from rocm_tui.render.sessions import session_json, sessions_text
 from rocm_tui.render.tunings import row_json, tunings_text
-from rocm_tui.report.sessions import session_rows
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
 from rocm_tui.session.query.order import ordered
@@ -83,31 +81,3 @@ def _missed_lines(paths: Sequence[str]) -> list[str]:
     from rocm_tui.actions.missed import missed_in  # loads all tuners' formats, for files alone
 
     return [missed.line for missed in missed_in(paths)]
-
-
-@click.command()
-@common.paths_argument
-@common.cache_dir_option
-@common.json_option
-def sessions_command(**given: Any) -> int:
-    """List the processes that ran under `rocm-tui run`, with their state or how they ended.
-
-    PATH is a file, a folder, or - for stdin (default: the cache directory). The beginning of an id
-    names the session in `ls`, `compare` and the filter `session:`. Exit code 1 if there is no
-    session, or if a PATH cannot be read.
-    """
-    args = CommandArguments(**given)
-    layout = common.layout_of(args)
-    model = load_model(layout, args.paths)
-    rows = session_rows(model)
-    lost = unread(model, args.paths)
-    if args.json:
-        say.out_json({"sessions": [session_json(row) for row in rows]})
-    elif rows:
-        say.out(sessions_text(rows))
-    for line in trouble_lines(lost if args.json else model.problems):
-        say.err(line)
-    if not rows and not args.json:
-        where = ", ".join(args.paths) or str(layout.root)
-        say.err(f"no session in {where}: `rocm-tui run -- CMD` records one")
-    return ExitCode.of(bool(rows) and not lost)
