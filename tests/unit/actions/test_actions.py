@@ -183,3 +183,10 @@ def test_a_compiler_that_hangs_does_not_hang_doctor(
     monkeypatch.setattr(doctor, "_COMPILER_PATIENCE", 0.5)
     (check,) = doctor._compilers()
     assert check.verdict == "note" and check.value.endswith("does not answer")
+
+
+def test_a_compiler_that_is_missing_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    (check,) = doctor._compilers()
+    assert (check.name, check.verdict) == ("C++ compiler", "note")
+    assert check.value == "no-such-compiler is missing" and "set CXX" in check.advice

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from backend.inductor.hooks.kernels import FOLDER as FOLDER_OF_LAUNCHES
+from backend.model.kernel import TRITON, inputs_of
 from backend.model.pin import Pin
+from backend.pins.graphs.match import judge
+from backend.pins.graphs.text import read_graph_text
+from rocm_tui.actions.launches import LaunchFolder
 from rocm_tui.actions.proof import Witness
 from tests.support.graph_samples import FOLDER, Sample, samples
 
@@ -54,3 +60,26 @@ def test_the_pin_of_a_template_is_told_by_its_own_config(sample: Sample) -> None
     unknown = Witness([replace(pins[0], config={})], {})
     unknown.hear(sample.data)
     assert unknown.findings[0].answer == "unknown"
+
+
+def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
+    """Nothing tells which choice it calls; that it was tuned is known."""
+    sample = TEMPLATES[0]
+    pin = replace(pin_of(sample, sample.rivals[0]), op="some_op_of_a_later_torch")
+    witness = Witness([pin], {})
+    assert judge(read_graph_text(sample.data), witness._wanted(pin, pin.hash)) == "unclear"
+    witness.hear(sample.data)
+    (finding,) = witness.findings
+    assert (finding.untuned, finding.answer) == (0, "absent")
+
+
+def test_the_same_kernel_of_another_build_is_no_launch_of_the_pin() -> None:
+    own, other = "A" * 52, "B" * 52
+    pin = Pin(TRITON, inputs_of("add", [4096], own), "", "triton_config-1", "it", "", {})
+    with LaunchFolder([pin]) as folder:
+        told = {"kernel": "add", "key": [4096], "config": pin.hash}
+        lines = [json.dumps({**told, "digest": digest}) for digest in (own, other)]
+        Path(folder.env({})[FOLDER_OF_LAUNCHES], "1.jsonl").write_text("\n".join(lines))
+        found = folder.launches()
+    assert [launch.is_of(pin) for launch in found] == [True, False]
+    assert all(launch.is_like(pin) for launch in found)

@@ -304,6 +304,23 @@ def test_pins_of_entries_go_to_the_table_of_another_machine(
     assert json.loads(capsys.readouterr().out)["command"] == "import"
 
 
+def test_only_the_named_pins_of_a_file_are_imported(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ROWS + b"\nGemmTunableOp_Half_TN,tn_32_32_32,Default,0.01\n"
+    table.write_bytes(rows)
+    there, shared = tmp_path / "there.csv", tmp_path / "pins.json"
+    there.write_bytes(rows)
+    for line in (3, 6):
+        assert main(["pin", f"{table}:{line}", "Gemm_Rocblas_-7"]) == 0
+    wanted, _ = (pin["id"] for pin in pins(capsys))
+    assert main(["export", "-o", str(shared)]) == 0
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "second"))
+    (tmp_path / "second").mkdir()
+    assert main(["import", str(shared), wanted, "--table", str(there), "--yes"]) == 0
+    assert [pin["id"] for pin in pins(capsys)] == [wanted]
+
+
 def _pin_and_unpin(place: str) -> None:
     while True:
         main(["pin", place, "Gemm_Rocblas_-7"])

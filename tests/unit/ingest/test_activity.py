@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import ActivitySeen
 from rocm_tui.render.sessions import state_text
 from rocm_tui.session.model import Model
-from rocm_tui.session.processes import Process
+from rocm_tui.session.processes import Process, Processes
 
 HERE = Session(
     "run-7-1-ab-5",
@@ -200,3 +201,14 @@ def test_a_rank_waits_for_the_choice_of_another_one() -> None:
     ]
     assert state_text(seen[3]) == "waits for rank 3's choice of bmm"
     assert state_text(seen[3], short=True, now=33.0) == "waits for rank 3's choice, 12 s"
+
+
+def test_what_starts_programs_runs_once_one_of_them_has_loaded_torch() -> None:
+    run = Session("run-7-5", host=HERE.host, pid=5, started=10.0)
+    rank = replace(run, id="run-7-6", pid=6, torch="2.13.0", started=11.0)
+    sessions = {session.id: session for session in (run, rank)}
+    processes = Processes(sessions)
+    processes.add(ActivitySeen("/a.jsonl", run.id, Activity("starting", "starting", 10.0)))
+    assert [each.activity.state for each in processes.all()] == ["starting"]
+    processes.add(ActivitySeen("/b.jsonl", rank.id, Activity("compiling", "compiling", 11.0)))
+    assert [each.activity.state for each in processes.all()] == ["compiling", "running"]

@@ -232,6 +232,17 @@ def test_a_choice_that_is_added_takes_part_in_a_tuning_that_goes_on() -> None:
     assert (choice.origin, choice.moved) == ("a-h", "XBLOCK 64 to 128")
 
 
+def test_added_choices_without_a_hash_go_by_their_names() -> None:
+    reader = EventLog("s")
+    reader.feed(lines(STARTED))
+    added = [ChoiceAdded(1, Choice(name), "a-h", "XBLOCK 64 to 128") for name in ("d", "e")]
+    (tuning,) = tunings(reader.feed(lines(*added, ChoiceTimed(1, "e", 0.5)))).values()
+    assert tuning.num_choices == len(STARTED.choices) + 2
+    told = {choice.name: choice.ms for choice in tuning.choices if choice.origin == "a-h"}
+    assert told == {"d": None, "e": 0.5}
+    assert len(tuning.choices) == tuning.num_choices
+
+
 @pytest.mark.parametrize("end", [SessionEnded(6.0), ProcessExited(6.0, 0)])
 @pytest.mark.parametrize("piece", [7, 1 << 20])
 def test_the_end_of_a_session_is_the_last_word_on_its_tunings(end: Event, piece: int) -> None:

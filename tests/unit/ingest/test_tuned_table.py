@@ -105,6 +105,7 @@ def test_a_half_written_time_is_corrected(tmp_path: Path) -> None:
     tailer = Tailer(str(path))
     tailer.poll(0.0)
     (half,) = tailer.poll(QUIET)
+    assert tailer.retry_at is None and tailer.poll(2.0) == [], "it was told"
     path.write_bytes(HEAD + ROWS)
     whole = tailer.poll(3.0)
     assert isinstance(half, Seen) and isinstance(whole[0], Seen)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from backend.model.events import SessionStarted, TuningStarted
 from backend.model.session import Fault, Session
 from rocm_tui.ingest.follow.reading import read_sources
 from rocm_tui.ingest.follow.sources import SourceSet
-from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, Tailer
+from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, QUIET, Tailer
 from rocm_tui.ingest.formats.stderr_log import BIG
 from rocm_tui.ingest.records import Dropped, Gone, Seen
 from tests.support.format_lab import KEY, STARTED, cache_text, lines
@@ -267,3 +268,15 @@ def test_a_folder_that_comes_late_is_no_file_that_cannot_be_read(tmp_path: Path)
     view.apply(batch)
     assert not any(isinstance(record, Fault) for record in batch)
     assert view.ops == ["mm"] and sources.is_known(str(folder / "train.log"))
+
+
+def test_sources_say_when_a_file_is_due_although_it_does_not_change(tmp_path: Path) -> None:
+    whole, torn = tmp_path / "whole.log", tmp_path / "tunableop_results0.csv"
+    whole.write_text(MM)
+    torn.write_text("Validator,PT_VERSION,2.13.0\nGemmTunableOp_Half_TN,tn_64_64_64,Default,0.01")
+    sources = SourceSet([str(whole), str(torn)])
+    begun = time.monotonic()
+    sources.find()
+    sources.look()
+    assert sources.retry_at is not None
+    assert begun + QUIET <= sources.retry_at <= time.monotonic() + QUIET

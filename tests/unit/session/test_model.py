@@ -14,6 +14,7 @@ from backend.model.session import Fault
 from backend.model.tuning import Seconds, Tuning
 from backend.pins.state import PinStatus
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen
+from rocm_tui.session.merge import foreign
 from rocm_tui.session.model import Changes, Model, Row
 
 KEY = "[('cpu', 'torch.float32', 8, 128, 256, 32768, 256, 1, 0), ('cpu', 'torch.float32', 8, 256, 192, 49152, 192, 1, 0)]"  # noqa: E501
@@ -297,6 +298,16 @@ def test_what_another_program_is_known_to_offer_is_not_in_this_row() -> None:
         ]
         apart = [c.hash for row in rows for c in row.tuning.choices if not c.offered]
         assert apart == ["a-x"]
+
+
+def test_only_a_program_is_known_to_have_offered_a_choice() -> None:
+    """A cache has the choices of all programs, and tells of none which it offered."""
+    own = replace(cache(A, B), session="s")
+    other = replace(own.choices[1], offered=False)
+    own = replace(own, choices=(own.choices[0], other))
+    assert foreign([own, cache(A, B)]) == [frozenset(), frozenset()]
+    program = replace(cache(A, B), session="t")
+    assert foreign([own, program]) == [frozenset([other.hash]), frozenset()]
 
 
 def test_a_tuning_of_another_problem_takes_the_place_of_its_row() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Seen
+from rocm_tui.session import feed as feed_module
 from rocm_tui.session.feed import Feed
 from rocm_tui.session.inbox import Batch
 
@@ -33,3 +35,27 @@ def test_what_comes_with_the_end_is_of_the_next_take(
     monkeypatch.setattr(feed.inbox, "take", take)
     second = feed.take()
     assert (second.settled, second.held) == (True, 2)
+
+
+def test_rows_rest_but_not_once_all_that_was_there_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "_BITE", 1)
+    feed = Feed([str(tmp_path)], Layout(tmp_path), lambda: None, polling=True)
+
+    def rows_after(op: str = "") -> int:
+        """How many rows there are after a take, while rows rest for making them took long."""
+        feed._rested = math.inf
+        feed.inbox.put_records([Seen(f"/a.jsonl#{op}", Tuning(op))] if op else [])
+        feed.take()
+        return len(feed.model.rows())
+
+    assert rows_after("mm") == 0, "more may come of what was there at the start"
+    feed.inbox.put_records([Seen("/a.jsonl#1", Tuning("bmm"))])
+    feed._settle()
+    assert rows_after("addmm") == 0, "there is more in the inbox"
+    assert rows_after() == 3, "nothing more is waited for"
+    assert rows_after("baddbmm") == 3, "it came later"
+    feed._rested = 0.0
+    feed.take()
+    assert len(feed.model.rows()) == 4

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.events import GraphCalled, GraphCompiled
+from backend.model.events import GraphCalled, GraphCompiled, TuningMeasured
 from backend.model.graph import Graph
 from rocm_tui.actions.pick import load_model
 from rocm_tui.ingest.records import Gone
 from rocm_tui.session.graph_rows import graph_rows
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.shares import Share
-from tests.support.graph_log import tune, use, write_program, writer_of
+from tests.support.graph_log import measurement, tune, use, write_program, writer_of
 
 
 def row_of(model: Model, m: int) -> Row:
@@ -53,6 +53,20 @@ def test_shares_of_a_program(tmp_path: Path) -> None:
     assert share.gain == share.to_gain == pytest.approx(80 * 0.4 / 1000)
     assert share.at_most == pytest.approx(0.16 * (1 - 1 / 1.375))
     assert row_of(model, 32).share is None
+
+
+def test_a_choice_that_is_as_fast_as_the_best_leaves_nothing_to_gain(tmp_path: Path) -> None:
+    writer = writer_of(tmp_path)
+    tune(writer, 1, 8, 2.0, 1.0)
+    measured = measurement(8, "mm-1", "tri-1", 1.0, 1.05)
+    best, other = measured.choices
+    tied = replace(measured, choices=(best, replace(other, verdict="tied")))
+    writer.write(TuningMeasured(tied))
+    writer.write(GraphCompiled(1, 105.0, Graph("aaaaaa1", tunings=(use(8),))))
+    writer.write(GraphCalled(1, 106.0, 10, 3, 20.0))
+    writer.close()
+    share = share_of(model_of(tmp_path), 8)
+    assert (share.gain, share.at_most) == (0.0, 0.0)
 
 
 def test_a_graph_that_was_never_called_has_no_share(tmp_path: Path) -> None:

@@ -251,6 +251,16 @@ def test_tunableop_tells_each_look_up(tmp_path: Path) -> None:
     assert asked.nameless == {"tunableop": 1}
 
 
+def test_notes_alone_count_as_one_question(tmp_path: Path) -> None:
+    op, params = "GemmTunableOp_BFloat16_TN", "tn_4096_16_1024_ld_1024_1024_4096"
+    _, tally = only(
+        tmp_path,
+        f"finding fastest for {op}({params}) out of 1068 candidates",
+        f"└──found fastest for {op}({params}) Gemm_Hipblaslt_1104",
+    )
+    assert (tally.noted, tally.times) == (2, 1)
+
+
 def test_misses_of_hipblaslt_have_no_name(tmp_path: Path) -> None:
     who = "[2026-09-21 14:03:11][hipblaslt][Info][problem_override_from_file] "
     asked = read(
