@@ -22,7 +22,11 @@ if TYPE_CHECKING:  # loaded late, see below
 SWEEP = 2.0
 """Seconds between two looks at everything, at least: an event can be missed, a look cannot."""
 REST = 1000.0
-"""A look is followed by a pause of this many times the seconds that it took,"""
+"""A look is followed by a pause of this many times the processor time that it took,"""
+REST_WAITED = 20.0
+"""and of this many times the wall time, since files may be on a slow file system,"""
+LONGEST_SWEEP, LONGEST_POLL = 30.0, 2.0
+"""but of no more seconds than this, of everything or of what is polled."""
 _PATIENCE = 1.0
 """Seconds that the end of the program waits for a read."""
 _DEPTH = 8
@@ -35,6 +39,18 @@ def _far_sources(
     from rocm_tui.ingest.far.source import FarSource  # few sources are on another host
 
     return [FarSource(text, sink, polling=polling) for text in texts]
+
+
+class _Spent:
+    """The time that a look takes, from now on."""
+
+    def __init__(self) -> None:
+        self._processor, self._wall = time.thread_time(), time.monotonic()
+
+    def pause(self) -> float:
+        """Return the seconds to wait before the next one."""
+        processor, wall = time.thread_time() - self._processor, time.monotonic() - self._wall
+        return max(processor * REST, wall * REST_WAITED)
 
 
 class Watcher:
@@ -172,20 +188,23 @@ class Watcher:
         if not all(map(self._set.is_known, dirty)):
             batch += self._find()
         if now >= self._next_poll:
-            batch += self._set.find()
+            spent = _Spent()
+            polled = self._set.find()
             dirty.update(self._polled())
-            batch += self._set.look(dirty)
-            spent = time.monotonic() - now
-            self._next_poll = now + max(self._interval, min(spent * REST, SWEEP))
-            return batch
+            polled += self._set.look(dirty)
+            # A look that read something says nothing of the cost of the next one.
+            rest = 0.0 if polled else min(spent.pause(), LONGEST_POLL)
+            self._next_poll = time.monotonic() + max(self._interval, rest)
+            return batch + polled
         return batch + self._set.look(dirty)
 
     def _sweep(self) -> list[Record]:
         """Find sources, watch what must be watched, look at everything."""
-        start = time.monotonic()
-        batch = self._find() + self._set.look()
+        batch = self._find()
+        spent = _Spent()
+        batch += self._set.find() + self._set.look()
         end = time.monotonic()
-        self._next_sweep = end + max(SWEEP, (end - start) * REST)
+        self._next_sweep = end + max(SWEEP, min(spent.pause(), LONGEST_SWEEP))
         self._next_poll = end + self._interval if self._polled() else float("inf")
         return batch
 

@@ -236,6 +236,25 @@ def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.M
         found.watcher.stop()
 
 
+def test_a_change_that_was_not_reported_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_events.FolderEvents, "take", lambda _: set())
+    path = tmp_path / "a.log"
+    path.write_text(MM)
+    found = Live([path, tmp_path])
+    found.watcher.start()
+    try:
+        found.until(lambda view: view.ops == ["mm"])
+        append(path, BMM)
+        found.until(lambda view: view.ops == ["mm", "bmm"])
+        assert found.status(path).watched_by == "inotify"
+        (tmp_path / "b.log").write_text(MM)
+        found.until(lambda view: sorted(view.ops) == ["bmm", "mm", "mm"])
+    finally:
+        found.watcher.stop()
+
+
 def test_live_standard_input() -> None:
     code = (
         "import sys, threading\n"
