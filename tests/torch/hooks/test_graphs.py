@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from backend.disk.layout import Layout
 from backend.inductor.hooks.graphs import graph_id, op_count
 from backend.model.events import (
     Event,
@@ -22,7 +21,7 @@ from backend.model.events import (
     SessionEnded,
     SessionStarted,
 )
-from backend.model.graph import Graph, TuningUse
+from backend.model.graph import Graph
 from tests.support.hooked import launch, launch_program, sessions
 from tests.support.torch_models import child_env
 
@@ -375,21 +374,3 @@ class GraphModule(torch.nn.Module):
     moved = text.replace("somebody/model.py:18", "another/net.py:7").replace("\n        ", "\n  ")
     assert graph_id(text) == graph_id(moved) != graph_id(text.replace("[4]", "[5]"))
     assert op_count(text) == 1
-
-
-def test_a_file_of_tunings_that_is_no_such_file_says_nothing(tmp_path: Path) -> None:
-    from backend.inductor.hooks import graph_tunings
-
-    layout = Layout(tmp_path)
-    use = TuningUse("mm", "[]", "highest", 3, "mm-x")
-    path = graph_tunings.path_of(layout, "abcdef0")
-    for content in (b"", b"[]", b'{"keys": 7}', b'{"keys": {"k": [{"op": 1}]}}', b"\xff" * 99):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        assert graph_tunings.kept(layout, "abcdef0", "k") == ()
-        graph_tunings.keep(layout, "abcdef0", "k", [use])
-        assert graph_tunings.kept(layout, "abcdef0", "k") == (use,)
-    for number in range(graph_tunings.MAX_KEYS + 5):
-        graph_tunings.keep(layout, "abcdef0", f"k{number}", [use])
-    assert graph_tunings.kept(layout, "abcdef0", "k4") == ()
-    assert graph_tunings.kept(layout, "abcdef0", "k5") == (use,)

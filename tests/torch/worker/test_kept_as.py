@@ -1,4 +1,4 @@
-"""Under which hashes `tune` keeps the times of a GPU, and for which other GPUs."""
+"""What `tune` tunes, under which hashes it keeps the times of a GPU, and for which other GPUs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from backend.model.events import (
     TimesTakenOver,
     TuningStarted,
 )
+from backend.model.problem import TuningKey
 from backend.wire.events import decode
 from backend.worker.jobs.tune import Story
 from rocm_tui.actions.pick import load_model
@@ -160,3 +161,22 @@ def test_the_log_has_the_hashes_and_the_device_that_was_named(root: Path) -> Non
     (row,) = load_model(Layout(root)).rows()
     assert row.tuning.device_index == 3 and row.tuning.selected == there[0]
     assert {choice.hash for choice in story.choices} == set(here)
+
+
+def test_what_inductor_asks_for_beside_is_given_its_first_choice_and_not_tuned(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no time is spent on it, and none is kept."""
+    offered: list[list[str]] = []
+
+    def select(self: Any, name: str, choices: list[str], *args: Any) -> str:
+        offered.append(choices)
+        return choices[0]
+
+    key = TuningKey("mm", INPUTS, "highest")
+    monkeypatch.setattr(torch_api.StockSelector, "__call__", select)
+    monkeypatch.setattr(torch_api, "tuning_key", lambda *args: key)
+    task = Task(lambda key: False, Budget(None))
+    selector = retuning.selector(task, Story(lambda what, **fields: None, lambda: None), False)
+    assert selector("mm", ["aten", "triton"], [], None) == "aten"
+    assert offered == [["aten"]] and task.asked == [key] and task.key is None

@@ -6,8 +6,13 @@ The texts were written by PyTorch 2.13 on a CPU with AVX2, for a bfloat16 `Linea
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from backend.disk.layout import Layout
+from backend.pins.graphs.index import PACKAGE as PACKAGES
+from backend.pins.graphs.index import GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
 from backend.pins.graphs.text import read_graph_text
 from backend.pins.graphs.uses import GraphUses
@@ -103,6 +108,19 @@ def test_the_template_that_reads_a_packed_weight_is_found(text: str) -> None:
     assert verdicts(text, KEY.replace(WEIGHT, "64, 48, 1, 64, 0)]")) == ["absent", "absent"]
     assert verdicts(text, KEY.replace("32, 64, 64, 1", "16, 64, 64, 1")) == ["absent", "absent"]
     assert verdicts(text, KEY, "bmm") == ["absent", "absent"]
+
+
+def test_a_package_whose_tensors_cannot_be_read_may_hold_what_its_kernels_are_called_after(
+    tmp_path: Path,
+) -> None:
+    """As one of a later PyTorch, which writes checks and buffers in another way."""
+    path = tmp_path / ("c" * 52) / f"m{PACKAGES}"
+    path.parent.mkdir()
+    path.write_text(PACKAGE.replace("assert_size", "check_size").replace("empty_str", "new_str"))
+    (entry,) = packages_below(tmp_path)
+    index = GraphIndex(Layout(tmp_path))
+    assert index.verdict(entry, Wanted("addmm", KEY, CPP, (ATEN, CPP))) == "unclear"
+    assert index.verdict(entry, Wanted("mm", KEY, CPP, ("mm-c1", CPP))) == "absent"
 
 
 def with_buffer(sizes: str) -> str:

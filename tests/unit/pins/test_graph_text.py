@@ -49,12 +49,30 @@ def test_triton_templates_are_told_apart_by_their_config(graph: str) -> None:
     assert verdict(form(TRITON + graph, m=511), "mm-c1") == "absent"
 
 
+@pytest.mark.parametrize("theirs", [64, 128])
+def test_a_kernel_that_is_launched_with_other_tensors_is_not_meant(theirs: int) -> None:
+    """Nothing but what it is given tells which product a kernel without a comment computes."""
+    ours = 192 - theirs
+    kernel, _, body = form(TRITON, block=ours).partition("\ndef call")
+    other = form(TRITON, block=theirs).partition("\ndef call")[0].partition("()\n")[2]
+    kernels = kernel + other.replace("mm_0", "mm_1")
+    made = [f"assert_size_stride({name}, (64, 64), (64, 1))" for name in ("arg2_1", "arg3_1")]
+    made.append("buf1 = empty_strided_cuda((64, 64), (64, 1), torch.float16)")
+    made.append("triton_tem_fused_mm_1.run(arg2_1, arg3_1, buf1, 2, 2, 1, stream=stream0)")
+    lines = "".join(f"    {line}\n" for line in made)
+    text = kernels + "\ndef call" + body.replace("    return", f"{lines}    return")
+    assert verdict(text, "triton_mm-c2", {"BLOCK_M": str(ours)}) == "same"
+    assert verdict(text, "triton_mm-c2", {"BLOCK_M": str(theirs)}) == "other"
+
+
 def test_extern_calls_their_views_and_other_externs() -> None:
     text = form(EXTERN, call="extern_kernels.mm(arg0_1, arg1_1, out=buf0)")
     assert verdict(text, "mm-c1") == "same" and verdict(text, "triton_mm-c2") == "other"
     view = "reinterpret_tensor(arg1_1, (256, 128), (1, 256), 0)"
     text = form(EXTERN, call=f"extern_kernels.mm(arg0_1, {view}, out=buf0)")
     assert verdict(text, "mm-c1") == "absent"
+    transposed = f"[{A}, {B.replace('128, 128, 1', '128, 1, 256')}]"
+    assert judge(read_graph_text(text.encode()), Wanted("mm", transposed, "mm-c1")) == "same"
     text = form(EXTERN, call="extern_kernels.bias_addmm(arg0_1, arg1_1, alpha=1, out=buf0)")
     assert verdict(text, "mm-c1") == "other" and verdict(text, "bias_addmm-c9") == "same"
     text = form(EXTERN, call="buf0 = torch.ops.aten.mm.default(arg0_1, arg1_1)")

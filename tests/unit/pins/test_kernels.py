@@ -119,6 +119,13 @@ def test_a_failed_config_cannot_be_pinned(store: PinStore, tmp_path: Path) -> No
     assert path.read_bytes() == before  # what failed is out of reach as it is
 
 
+def test_a_kernel_that_no_cache_here_has_is_refused(store: PinStore) -> None:
+    """As with a pin from elsewhere, which names no folder of Triton's cache, or another's."""
+    for digest in (None, "", "A" * 52):
+        with pytest.raises(PinRefused, match="is in no cache of Triton; run its program once"):
+            store.pin(digest, TuningKey(TRITON, "k[1]:BBBBBBBB", ""), hash_of(CONFIG))
+
+
 @pytest.mark.parametrize("layout", ["one number", "spaces"])
 def test_any_layout_of_the_text_comes_back_byte_by_byte(
     store: PinStore, tmp_path: Path, layout: str
