@@ -30,7 +30,6 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, Union
 
 from backend.errors import brief
-from backend.wire.reading import NAMES as NAMES
 from backend.wire.reading import WireError as WireError
 from backend.wire.reading import reader_of, same
 
@@ -124,7 +123,7 @@ def _writer(hint: Any) -> Writer:
 
 @functools.cache
 def _fields_of(kind: Any) -> Callable[[Any], dict[str, Any]]:
-    hints = typing.get_type_hints(kind, None, NAMES.get(kind), include_extras=True)
+    hints = typing.get_type_hints(kind, include_extras=True)
     fields = [field for field in dataclasses.fields(kind) if not field.metadata.get("derived")]
     kept = next((field.name for field in fields if field.metadata.get("kept")), None)
     written = [(field.name, _writer(hints[field.name])) for field in fields if field.name != kept]

@@ -42,8 +42,6 @@ class Key(str):
     """A part of a path that is a key of a mapping, not a field."""
 
 
-NAMES: dict[Any, dict[str, Any]] = {}
-"""By dataclass, types that its hints name and that its module imports for type checkers alone."""
 _NO_OBJECT = "is not a JSON object"
 
 
@@ -213,7 +211,7 @@ def _mapping(read_one: Reader, kinds: set[type] | None) -> Reader:
 
 
 def _object(kind: Any) -> Reader:
-    hints = typing.get_type_hints(kind, None, NAMES.get(kind), include_extras=True)
+    hints = typing.get_type_hints(kind, include_extras=True)
     fields: list[tuple[str | None, Reader, Reader | None]] = []
     for field in dataclasses.fields(kind):
         if field.metadata.get("kept"):

@@ -19,7 +19,6 @@ from rocm_tui.actions.identities import ModuleIdentities
 from rocm_tui.actions.pick import load_model, require_read
 from rocm_tui.compare.comparison import is_export, tunings
 from rocm_tui.compare.types import identity_of, is_timed, used
-from rocm_tui.errors import NoSuchSource
 from rocm_tui.ingest.records import GraphSeen
 from rocm_tui.report.agreement import (
     Agreement,
@@ -36,7 +35,6 @@ from rocm_tui.session.merge import is_cache
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.named import NoSuchSession, find_sessions, meant, short_names
 from rocm_tui.session.processes import is_worker
-from rocm_tui.ssh.address import is_far
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,7 @@ def who_took_what(layout: Layout, texts: Sequence[str], run: str = "") -> Told:
     home: Model | None = None
     for text in texts or [str(layout.root)]:
         path = Path(text)
-        far = is_far(text)
-        if text != "-" and not far and not path.exists() and texts:
+        if text != "-" and not path.exists() and texts:
             home = home or _model(layout, str(layout.root))
             ids = meant(home.sessions.values(), text, str(layout.root))
             told.append(_of_sessions(home, ids, names[text]))
@@ -71,7 +68,7 @@ def who_took_what(layout: Layout, texts: Sequence[str], run: str = "") -> Told:
             told.append(_of_export(read_share(path), text, names.get(text, text)))
         else:
             model = _model(layout, text)
-            home = model if not far and _same(path, layout.root) else home
+            home = model if _same(path, layout.root) else home
             told.append(_of_model(model, text, names.get(text, ""), run))
     every = tuple(dict.fromkeys(who for one in told for who in one.choosers))
     twice = Counter(_called(who) for who in every)
@@ -112,7 +109,7 @@ def agreement_in(layout: Layout, logs: Sequence[Path], run: str) -> Agreement:
 def _names(texts: Sequence[str]) -> dict[str, str]:
     """Short ones; a cache file, whose name is a hash, is called as its cache dir is."""
     in_cache = {t: str(Path(t).parent.parent) for t in texts if Path(t).parent.name == CACHE_FILES}
-    folders = [in_cache.get(text, text).partition("?")[0] for text in texts]
+    folders = [in_cache.get(text, text) for text in texts]
     if len(set(folders)) < len(set(texts)):
         folders = list(texts)
     short = short_names(folder.rstrip("/") or folder for folder in folders)
@@ -156,14 +153,8 @@ def _of_model(model: Model, text: str, name: str, run: str) -> Told:
     ranks = {id_ for id_, s in sessions.items() if id_ in spoke or s.rank is not None}
     if spoke & ranks:
         latest = max(ranks, key=lambda id_: sessions[id_].started)
-        whole = is_far(text) or Path(text).is_dir()
-        ids = _jobs_with([latest], sessions) if whole else list(sessions)
+        ids = _jobs_with([latest], sessions) if Path(text).is_dir() else list(sessions)
         return _of_sessions(model, ids, name)
-    if is_far(text) and any(_kept(row.tuning) for row in model.rows()):
-        raise NoSuchSource(
-            f"{text}: no session there tells what was taken, and a far cache is told without its "
-            "pins: run `rocm-tui export` there, and compare that file"
-        )
     taken = list(_of_files(model, text, name))
     return Told(_choosers(taken), tuple(taken), tuple(model.problems), model)
 

@@ -13,7 +13,6 @@ from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.session.model import Model
 from rocm_tui.session.named import NoSuchSession, meant
-from rocm_tui.ssh.address import is_far
 
 
 def read_part(
@@ -24,7 +23,7 @@ def read_part(
     `name` is what a person calls this part: `A` or `B`. Raises NoSuchSession for a text that
     names neither, NoSuchSource for one that cannot be read, and ShareInvalid.
     """
-    if text == "-" or is_far(text) or Path(text).exists():
+    if text == "-" or Path(text).exists():
         model = _model(_home(Path(text), layout), [text, *also])
         require_read(model, [text, *also])
         return whole(" + ".join([text, *also]), model), model.problems
@@ -51,7 +50,7 @@ def _model(layout: Layout, paths: Sequence[str]) -> Model:
 
 def _told_apart(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     """The exports of pins among them, and the others."""
-    here = [path for path in paths if path != "-" and not is_far(path)]
+    here = [path for path in paths if path != "-"]
     exports = [path for path in here if is_export(Path(path))]
     return exports, [path for path in paths if path not in exports]
 

@@ -9,13 +9,12 @@ from backend.errors import StoreError
 from backend.model.tuning import Tuning
 from backend.tables.registry import tuner_named
 from rocm_tui.ingest.formats.table_entries import tuning_of
-from rocm_tui.ssh.address import is_far
 from rocm_tui.tables.shelf import Shelved
 
 
 def row_of(tuning: Tuning) -> Shelved | None:
     """As the file has it now; None of what is no entry, or is not there any more."""
-    if tuning.entry is None or is_far(tuning.sources[0]):
+    if tuning.entry is None:
         return None
     path, line = tuning.sources[0], tuning.entry.line
     try:

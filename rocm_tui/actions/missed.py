@@ -13,7 +13,6 @@ from rocm_tui.harmless import plain
 from rocm_tui.ingest.asked.ask import Asked
 from rocm_tui.ingest.asked.logs import BEGINNING, asked_in
 from rocm_tui.ingest.records import STDIN
-from rocm_tui.ssh.address import is_far
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +67,4 @@ def _asked(path: str) -> Asked | None:
 
 
 def _is_file(path: str) -> bool:
-    return path != STDIN and not is_far(path) and Path(path).is_file()
+    return path != STDIN and Path(path).is_file()

@@ -9,7 +9,6 @@ from backend.disk.layout import Layout
 from rocm_tui.actions.pick import load_model
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.named import NoSuchSession, find_sessions, hint
-from rocm_tui.ssh.address import is_far
 
 
 def load_named(layout: Layout, texts: Sequence[str]) -> tuple[Model, list[Row], list[str]]:
@@ -18,7 +17,7 @@ def load_named(layout: Layout, texts: Sequence[str]) -> tuple[Model, list[Row], 
 
     Raises NoSuchSession for one that begins several sessions, or is no path and nearly a session.
     """
-    paths = [text for text in texts if text == "-" or is_far(text) or Path(text).exists()]
+    paths = [text for text in texts if text == "-" or Path(text).exists()]
     others = [text for text in texts if text not in paths]
     if not others:
         model = load_model(layout, paths)

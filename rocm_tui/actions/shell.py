@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from backend.disk.layout import Layout, cache_dir
 from backend.model.choice import Choice
 from backend.model.pin import Pin
-from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.actions.tune import offers_ours
 from rocm_tui.ingest.records import STDIN
 from rocm_tui.jobs.tune import TuneOptions
-from rocm_tui.session.far import cache_dir_of
 from rocm_tui.session.model import Row
-from rocm_tui.ssh.address import address_of, is_far
-from rocm_tui.ssh.command import typed
 
-_MEANT = {"unpin": 0, "verify": 0, "tune": 0, "pin": 1}
-"""Of how many choices a command is about; the others take those that are marked."""
 _DIGITS = 12
 """Digits of a choice's hash that are typed, where no other choice's begins so."""
 
@@ -92,21 +86,6 @@ class Shell:
     def cancel_run(self, run: str, unit: str | None) -> str:
         return self._line("fleet", "cancel", run, *([unit] if unit else []))
 
-    def there(
-        self, command: str, row: Row, choices: Sequence[Choice], sessions: Mapping[str, Session]
-    ) -> str:
-        """The same on the host that alone has this tuning: `ssh host 'rocm-tui pin ...'`."""
-        source = row.tuning.sources[0]
-        known = [address_of(path) for path in self.paths if is_far(path)]
-        fits = (each for each in known if source.startswith(f"{each.place}/"))
-        address = next(fits, None) or address_of(source)
-        meant = choices[: _MEANT.get(command, len(choices))]
-        named = _named(row.tuning, meant)
-        root = cache_dir_of(row.tuning, sessions)
-        where = ["--cache-dir", root] if root else ["--from", source]
-        path = where.pop().removeprefix(address.place)
-        return typed(address, [command, row.id, *named, *where, path])
-
     def _work(self, *words: str) -> str:
         """One that starts a worker."""
         return self._line(*words, *(["--python", self.python] if self.python else []))
@@ -120,14 +99,13 @@ class Shell:
     def _from(self, row: Row) -> list[str]:
         """The sources outside the cache dir, where one of them tells of this tuning."""
         root = self.layout.root
-        here = [source for source in row.tuning.sources if not is_far(source)]
-        inside = all(Path(source).is_relative_to(root) for source in here)
+        inside = all(Path(source).is_relative_to(root) for source in row.tuning.sources)
         return [] if inside else self._outside()
 
     def _outside(self) -> list[str]:
         """The sources that are watched besides the cache dir."""
         root = self.layout.root
-        paths = [Path(p).absolute() for p in self.paths if p != STDIN and not is_far(p)]
+        paths = [Path(p).absolute() for p in self.paths if p != STDIN]
         return [w for path in paths if not path.is_relative_to(root) for w in ("--from", str(path))]
 
 

@@ -13,7 +13,6 @@ from backend.tables.registry import tuner_named
 from rocm_tui.actions.table_files import tables_within
 from rocm_tui.ingest.formats.tuned_table import NAMES
 from rocm_tui.ingest.records import SourceStatus
-from rocm_tui.ssh.address import is_far
 from rocm_tui.tables.shelf import Shelf
 
 MOST_BYTES = 1 << 30
@@ -41,8 +40,8 @@ class Shelving:
 
 
 def tables_among(sources: Iterable[SourceStatus]) -> list[str]:
-    """The paths of those that are tables, on this machine."""
-    return [s.path for s in sources if s.format in NAMES and not is_far(s.path)]
+    """The paths of those that are tables."""
+    return [s.path for s in sources if s.format in NAMES]
 
 
 def shelve(paths: Iterable[str], before: Shelving | None = None) -> Shelving:

@@ -62,7 +62,7 @@ class _Settled:
 
 
 @click.command()
-@click.argument("paths", metavar="[PATH]...", type=common.PATH, nargs=-1)
+@click.argument("paths", metavar="[PATH]...", type=common.SOURCE, nargs=-1)
 @click.option("--ranks", type=int, metavar="N", help="The expected number of ranks.")
 @click.option("job", "--run", default="", metavar="RUN", help="This run (default: the latest).")
 @click.option(

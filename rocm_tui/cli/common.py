@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -110,8 +111,20 @@ class IdType(click.ParamType[str]):
         ]
 
 
+class SourceType(click.Path):
+    """The path of a log, cache or folder; not an address of ssh, which was one once."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value).startswith("ssh://"):
+            raise UsageError(
+                "reading over ssh was removed: run `ssh HOST -t rocm-tui watch` there, or copy the "
+                "folder"
+            )
+        return super().convert(value, param, ctx)
+
+
 TUNING, PINNED, GRAPH = IdType("tunings"), IdType("pins"), IdType("graphs")
-PATH = click.Path()
+SOURCE = SourceType()
 FILE = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -120,20 +133,20 @@ optional_id_argument = click.argument("id", metavar="[ID]", type=TUNING, require
 choices_argument = click.argument("choices", metavar="[CHOICE]...", nargs=-1)
 pinned_ids_argument = click.argument("ids", metavar="[ID]...", type=PINNED, nargs=-1)
 graph_argument = click.argument("graph", metavar="[GRAPH]", type=GRAPH, required=False)
-paths_argument = click.argument("paths", metavar="[PATH]...", type=PATH, nargs=-1)
+paths_argument = click.argument("paths", metavar="[PATH]...", type=SOURCE, nargs=-1)
 device_option = click.option("--device", metavar="N", help="The index of a GPU, or cpu.")
 from_option = click.option(
     "sources",
     "--from",
     metavar="PATH",
-    type=PATH,
+    type=SOURCE,
     multiple=True,
     help="Also read this log, cache file or folder (repeatable).",
 )
 python_option = click.option(
     "--python",
     metavar="EXE",
-    type=PATH,
+    type=click.Path(),
     help="The Python that has torch (default: ours, $VIRTUAL_ENV's, or python3).",
 )
 cache_dir_option = click.option(

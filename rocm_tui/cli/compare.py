@@ -43,18 +43,18 @@ class PercentType(click.ParamType[float]):
 
 
 @click.command()
-@click.argument("a", metavar="[A]", type=common.PATH, required=False)
-@click.argument("b", metavar="[B]", type=common.PATH, required=False)
+@click.argument("a", metavar="[A]", type=common.SOURCE, required=False)
+@click.argument("b", metavar="[B]", type=common.SOURCE, required=False)
 @click.option(
     "--also-a",
-    type=common.PATH,
+    type=common.SOURCE,
     multiple=True,
     metavar="PATH",
     help="Another source of A (repeatable).",
 )
 @click.option(
     "--also-b",
-    type=common.PATH,
+    type=common.SOURCE,
     multiple=True,
     metavar="PATH",
     help="Another source of B (repeatable).",

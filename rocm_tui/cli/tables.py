@@ -40,7 +40,7 @@ def _version_option(library: str) -> Callable[[Callable[..., Any]], Callable[...
 
 
 @click.command()
-@click.argument("tables", metavar="[TABLE]...", type=common.PATH, nargs=-1)
+@click.argument("tables", metavar="[TABLE]...", type=common.SOURCE, nargs=-1)
 @click.option(
     "--device",
     metavar="DEVICE",

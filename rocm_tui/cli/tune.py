@@ -43,7 +43,7 @@ from rocm_tui.session.model import Model, Row
 @click.option("--precision", metavar="NAME", help="Of float32 products: highest, high or medium.")
 @click.option(
     "--from-log",
-    type=common.PATH,
+    type=common.SOURCE,
     multiple=True,
     metavar="FILE",
     help="Tune the problems of a log, cache file, export or tuned table (repeatable).",
@@ -66,7 +66,7 @@ from rocm_tui.session.model import Model, Row
     help="Keep the times for all GPUs of that kind here; their own times stay.",
 )
 @click.option(
-    "--fleet", multiple=True, metavar="WORDS", help="Tune on local, local:4, ssh://host, ray."
+    "--fleet", multiple=True, metavar="WORDS", help="Tune on local, local:4, local:cpu or ray."
 )
 @click.option(
     "--resume",

@@ -45,7 +45,6 @@ def watch_command(**given: Any) -> int:
     args = CommandArguments(**given)
     layout = common.layout_of(args)
     paths = args.paths or [str(layout.root)]
-    _check_addresses(paths)
     read_only = _starts_read_only() if args.read_only is None else args.read_only
     if args.program is None:
         if args.max_autotune:
@@ -77,16 +76,6 @@ def watch_command(**given: Any) -> int:
         return left
     say.err(f"{launched.title} ended: {ending(code)}; its output: {launched.log}")
     return code if code >= 0 else 128 - code
-
-
-def _check_addresses(paths: Iterable[str]) -> None:
-    """Raises BadAddress: who follows them is another process."""
-    far = [path for path in paths if path.startswith("ssh:")]
-    if far:
-        from rocm_tui.ssh.address import address_of  # few watch another host
-
-        for path in far:
-            address_of(path)
 
 
 def _starts_read_only() -> bool:

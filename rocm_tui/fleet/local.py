@@ -32,11 +32,6 @@ def count_local(words: str) -> int:
     return len(local_devices(words, _visible(os.environ)))
 
 
-def visible_local_devices() -> list[str]:
-    """All GPUs that are visible, else the CPU."""
-    return list(local_devices("", _visible(os.environ)).values())
-
-
 def local_devices(words: str, gpus: int) -> dict[str, str]:
     """The devices by the agents' names, of so many GPUs. Raises NoFleet."""
     parts = [part for part in words.split(":") if part]
@@ -58,8 +53,9 @@ def local_devices(words: str, gpus: int) -> dict[str, str]:
 def agent_command(
     program: Sequence[str], name: str, device: str, site: Site, share: int | str = 1
 ) -> tuple[str, ...]:
-    """`program` as an agent; a far host finds its own Python and cache dir where none is given. So
-    many agents `share` the memory of its host; a text is filled in there."""
+    """The command line of an agent, behind that of `program`. Its host finds Python and cache dir
+    where none is given. So many agents `share` the memory of its host; a text is filled in there.
+    """
     words = [*program, "agent", "--device", device, "--name", name, "--run", site.run]
     if share != 1:
         words += ["--share", str(share)]

@@ -1,4 +1,4 @@
-"""A fleet by the words that a person typed (`local`, `ssh://host`); several are one."""
+"""A fleet by the words that a person typed (`local`, `ray:auto`); several are one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rocm_tui.meant import did_you_mean
 LOCAL = "local"
 SCHEMES: Mapping[str, str] = {
     LOCAL: "rocm_tui.fleet.local:open_local",
-    "ssh": "rocm_tui.fleet.ssh:open_ssh",
     "ray": "rocm_tui.fleet.ray.fleet:open_ray",
     "ray://": "rocm_tui.fleet.ray.fleet:open_ray_client",
 }
@@ -55,6 +54,8 @@ def _opening(words: str) -> tuple[Callable[[str, Site], Fleet], str]:
     """What opens it, and the words for that."""
     scheme = words.partition(":")[0].partition("?")[0]
     rest = words[len(scheme) :].removeprefix(":")
+    if scheme == "ssh":
+        raise NotAFleet("fleets over ssh were removed: start a Ray cluster and use --fleet ray")
     if scheme not in SCHEMES:
         known = ", ".join(each for each in SCHEMES if "/" not in each)
         raise NotAFleet(f"no fleet {words!r}{did_you_mean(scheme, SCHEMES)}; there are {known}")

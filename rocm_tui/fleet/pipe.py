@@ -1,6 +1,4 @@
-"""Agents behind pipes: each is a process of ours, a line a message on its stdin and stdout. Local
-agents are such processes, and so is `ssh` to another host.
-"""
+"""Agents behind pipes: each is a process of ours, a line a message on its stdin and stdout."""
 
 from __future__ import annotations
 
@@ -55,19 +53,10 @@ class _Agent:
 
 
 class Pipes:
-    """A `Fleet` of such agents, by name. `again` are the pauses before one is started anew. Behind
-    a network each is sent an empty line every `keep` seconds, by which it knows that we are here.
-    """
+    """A `Fleet` of such agents, by name. `again` are the pauses before one is started anew."""
 
-    def __init__(
-        self,
-        starts: Mapping[str, Start],
-        again: Sequence[float] = AGAIN,
-        *,
-        keep: float | None = None,
-    ) -> None:
+    def __init__(self, starts: Mapping[str, Start], again: Sequence[float] = AGAIN) -> None:
         self._again = tuple(again)
-        self._keep, self._kept = keep, time.monotonic()
         self._agents = {name: _Agent(name, start) for name, start in starts.items()}
         self._ready = selectors.DefaultSelector()
         self._heard: list[ToDriver] = []
@@ -95,7 +84,6 @@ class Pipes:
         end = time.monotonic() + timeout
         while not self._heard and not self._over:
             now = time.monotonic()
-            self._say_that_we_live(now)
             for agent in self._agents.values():
                 if agent.due is not None and agent.due <= now:
                     self._begin(agent)
@@ -123,14 +111,6 @@ class Pipes:
                 self._drain(agent, end)
                 self._bury(agent, process, max(0.0, end - time.monotonic()))
         self._ready.close()
-
-    def _say_that_we_live(self, now: float) -> None:
-        if self._keep is not None and now - self._kept >= self._keep:
-            self._kept = now
-            for agent in self._agents.values():
-                if agent.process is not None and not agent.unsent:
-                    agent.unsent += b"\n"
-                    self._write(agent)
 
     # One agent's life.
 
@@ -192,7 +172,7 @@ class Pipes:
             self._lost(agent, "it says what is no message")
 
     def _hear(self, agent: _Agent, line: bytes) -> None:
-        """A message of the agent, under its own name; other lines are left out, as a login's."""
+        """A message of the agent, under its own name; other lines are left out, as a library's."""
         try:
             message = message_of(line)
         except WireError:

@@ -1,4 +1,4 @@
-"""The ways to a fleet's devices: local processes, SSH, Ray. The driver does not know which."""
+"""The ways to a fleet's devices: local processes, Ray. The driver does not know which."""
 
 from __future__ import annotations
 

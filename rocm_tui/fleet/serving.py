@@ -12,7 +12,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -25,8 +24,6 @@ from rocm_tui.fleet.messages import Stop, ToAgent, ToDriver, line_of, message_of
 from rocm_tui.fleet.places import scratch_folder
 from rocm_tui.jobs.limits import Limits
 
-_LOOK = 1.0
-"""Seconds between two looks at how long the driver has been silent."""
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -36,12 +33,11 @@ def serve(
     python: str,
     layout: Layout,
     run: str,
-    silence: float | None = None,
     share: int = 1,
 ) -> int:
     """Be the agent `name` of the run `run`; its cache dir lies below that of `layout`, and goes
-    with it. It ends, too, where its driver says nothing for so many seconds of `silence`. So many
-    agents `share` the memory of this machine. Raises UsageError, StoreErrors and OSError."""
+    with it. So many agents `share` the memory of this machine. Raises UsageError, StoreErrors and
+    OSError."""
     heard, channel = private_streams()
     with _scratch(layout, run, name) as scratch:
         limits = Limits.of_this_machine(share)
@@ -51,11 +47,8 @@ def serve(
             signal.signal(number, _end)
         try:
             agent.start()
-            ear = _Ear(agent)
-            threading.Thread(target=ear.listen, args=(heard,), daemon=True).start()
-            while not agent.wait(_LOOK):
-                if silence is not None and time.monotonic() - ear.heard > silence:
-                    break
+            threading.Thread(target=_listen, args=(agent, heard), daemon=True).start()
+            agent.wait()
         finally:
             for number in _ENDS:
                 signal.signal(number, signal.SIG_IGN)
@@ -63,26 +56,18 @@ def serve(
     return 0
 
 
-class _Ear:
-    """Hears the driver; who hears nothing any more ends."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self.heard = time.monotonic()
-        """When a line came last, also an empty one."""
-
-    def listen(self, descriptor: int) -> None:
-        try:
-            with os.fdopen(descriptor, "rb") as lines:
-                for line in lines:
-                    self.heard = time.monotonic()
-                    message = _heard(line)
-                    if isinstance(message, Stop):
-                        break
-                    if message is not None:
-                        self._agent.take(message)
-        finally:
-            self._agent.end()
+def _listen(agent: Agent, descriptor: int) -> None:
+    """Pass on what the driver says, and end the agent when it says nothing any more."""
+    try:
+        with os.fdopen(descriptor, "rb") as lines:
+            for line in lines:
+                message = _heard(line)
+                if isinstance(message, Stop):
+                    break
+                if message is not None:
+                    agent.take(message)
+    finally:
+        agent.end()
 
 
 def _heard(line: bytes) -> ToAgent | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from backend.model.session import Fault
-from backend.model.word import Word
 
 if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wait for what is loaded
     from backend.model.activity import Activity
@@ -128,25 +127,6 @@ class TrialSeen:
     trial: Trial
 
 
-LinkState = Literal["connecting", "following", "lost"]
-
-
-@dataclass(frozen=True, slots=True)
-class LinkSeen:
-    """How the far source `ssh://host/path` is reached; each replaces the one before.
-
-    Unix times: followed, or not, since `when`; where it is lost, tried again at `retry`. `why` in
-    one line; `reached` is whether it ever was.
-    """
-
-    source: str
-    state: LinkState
-    when: float
-    retry: float | None = None
-    why: str = ""
-    reached: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Unread(Fault):
     """A source is not there, or nothing at all could be read of it."""
@@ -162,19 +142,15 @@ Record = (
     | GraphSeen
     | GraphTold
     | TrialSeen
-    | LinkSeen
     | Fault
 )
 
 STDIN = "-"
 """The source that is standard input."""
 
-SourceState = Literal[
-    "waiting", "reading", "following", "not read", "unreadable", "connecting", "lost"
-]
+SourceState = Literal["waiting", "reading", "following", "not read", "unreadable"]
 """waiting: does not exist yet; not read: it is there, and its format is none that is read;
-unreadable: the last attempt failed, and why is a problem; connecting, lost: on another host, which
-is not reached."""
+unreadable: the last attempt failed, and why is a problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +166,8 @@ class SourceStatus:
     size: int
     read: int
     problems: int
-    watched_by: Word
-    state: Word
+    watched_by: Literal["inotify", "polling"]
+    state: SourceState
     words: str = ""
 
 

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from backend.model.inductor_kernel import is_kernel
 from rocm_tui.session.by_device import device_name
 from rocm_tui.session.difference import difference
-from rocm_tui.session.far import far_host
 from rocm_tui.session.model import Row
 from rocm_tui.session.named import short_names
-from rocm_tui.ssh.address import SCHEME
 
 
 def rank_of(row: Row) -> str:
@@ -20,12 +18,8 @@ def rank_of(row: Row) -> str:
 
 
 def source_of(row: Row) -> str:
-    """The session that tuned it, else the file that tells of it, of kernels the whole cache; below
-    `ssh://host` where that host alone tells of it."""
-    session = row.tuning.session
-    source = session or next(iter(row.tuning.sources), "")
-    if session and (host := far_host(row.tuning)):
-        return f"{SCHEME}{host}/{session}"
+    """The session that tuned it, else the file that tells of it, of kernels the whole cache."""
+    source = row.tuning.session or next(iter(row.tuning.sources), "")
     return source.rsplit("/", 2)[0] if is_kernel(row.tuning.op) else source
 
 

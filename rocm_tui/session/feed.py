@@ -21,7 +21,6 @@ from backend.model.session import Fault
 from rocm_tui.ingest.follow.reading import with_tunings
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import STDIN
-from rocm_tui.session.far import away
 from rocm_tui.session.inbox import Inbox
 from rocm_tui.session.model import Model
 from rocm_tui.session.proofs import with_torch
@@ -128,11 +127,6 @@ class Feed:
         watcher = self._followed.pop(log, None)
         if watcher is not None:
             watcher.stop()
-
-    @property
-    def away(self) -> str:
-        """Which hosts are not reached now, in words; empty where all are."""
-        return away(self.model.links.values(), time.time()) if self.model.links else ""
 
     def look(self) -> None:
         """The pins were just changed by us."""

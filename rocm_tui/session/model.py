@@ -24,7 +24,6 @@ from rocm_tui.ingest.records import (
     Gone,
     GraphSeen,
     GraphTold,
-    LinkSeen,
     MeasurementSeen,
     Record,
     Seen,
@@ -68,8 +67,6 @@ class Model:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        self.links: dict[str, LinkSeen] = {}
-        """How each far source is reached."""
         self._problems: dict[Fault, None] = {}
         self._places: dict[Bucket, Place] = {}
         self._of_uid: dict[str, Bucket] = {}
@@ -169,8 +166,6 @@ class Model:
                 self._graphs.tell(record)
             elif isinstance(record, TrialSeen):
                 self._graphs.add_trial(record)
-            elif isinstance(record, LinkSeen):
-                self.links[record.source] = record
             else:
                 self._problems[record] = None
 

@@ -16,7 +16,6 @@ from backend.model.session import Session
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.meant import did_you_mean
 from rocm_tui.session.processes import run_of
-from rocm_tui.ssh.address import host_of
 
 MOST_NAMED = 5
 """Candidates that an error names."""
@@ -33,7 +32,7 @@ def names(sessions: Iterable[Session]) -> dict[str, str]:
 
 def short_names(sources: Iterable[str]) -> dict[str, str]:
     """The same of sources, of which no more is known than the id of a session or the path of a
-    file: `node7-4711`, `rank0/train.log`, `node7:train.log` of another host."""
+    file: `node7-4711`, `rank0/train.log`."""
     return _shortest({source: _ways(source) for source in dict.fromkeys(sources)})
 
 
@@ -60,10 +59,6 @@ def _ways(source: str) -> Sequence[str]:
     process = _process(source)
     if process is not None:
         return process, source
-    if host := host_of(source):
-        inner = source.partition(host)[2]
-        ways = _ways(inner[1:] if _process(inner[1:]) else inner)
-        return tuple(way if way.startswith(f"{host}-") else f"{host}:{way}" for way in ways)
     parts = source.split("/")
     longer = ("/".join(parts[-depth:]) for depth in range(2, min(_MOST_PARTS, len(parts)) + 1))
     return parts[-1] or source, *longer

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from backend.model.inductor_kernel import is_inductors
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
-from rocm_tui.session.far import far_host
 from rocm_tui.session.join import Member
 from rocm_tui.session.merge import with_times
 
@@ -41,18 +40,15 @@ class Pins:
 
     def awaits(self, tuning: Tuning) -> bool:
         """Whether it has a pin of which it is not known yet whether it holds."""
-        if (tuning.op, tuning.inputs_key or "") not in self._awaited:
-            return False
-        return not far_host(tuning)
+        return (tuning.op, tuning.inputs_key or "") in self._awaited
 
     def of(self, tuning: Tuning) -> PinStatus | None:
         """The pin of the system that tuned this: another device or Triton has another cache file.
 
-        Where no source tells the system, the pin of any. Pins of this machine say nothing of what
-        another one alone tells.
+        Where no source tells the system, the pin of any.
         """
         pins = self._pins and self._pins.get((tuning.op, tuning.inputs_key or ""))
-        if not pins or far_host(tuning):
+        if not pins:
             return None
         kernel = is_inductors(tuning.op)  # whose key tells the device
         systems = () if kernel else systems_of(tuning, self._sessions)

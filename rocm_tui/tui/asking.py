@@ -38,7 +38,6 @@ from rocm_tui.render.choices import name_of
 from rocm_tui.render.jobs import outcome, pin_title, problem_title, verified_text
 from rocm_tui.render.measured import meaning, standing
 from rocm_tui.search.types import Search
-from rocm_tui.session.far import far_host
 from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import seconds
@@ -68,16 +67,7 @@ class Asking:
 
     # Pins.
 
-    def there(self, key: str, row: Row, choices: Sequence[Choice]) -> None:
-        host = self._host
-        where = far_host(row.tuning)
-        command = host.shell.there(key, row, choices, host.feed.model.sessions)
-        host.copy(command, f"the command for {where}, which has this tuning")
-
     def pin(self, row: Row, choice: Choice) -> None:
-        if far_host(row.tuning):
-            self.there("pin", row, [choice])
-            return
         self._begin(ask_to_pin(self._host, row, choice), "pin")
 
     def unpin(self, status: PinStatus) -> None:
@@ -143,8 +133,7 @@ class Asking:
         host = self._host
         if host.asking:
             return
-        here = (row for row in rows if not far_host(row.tuning))
-        known = find_suspects(row for row in here if not self._has_job(row))
+        known = find_suspects(row for row in rows if not self._has_job(row))
         suspects = known.suspects
         if not suspects:
             host.warn(f"No suspect is left to measure. {known.missing}".strip())

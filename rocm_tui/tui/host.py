@@ -62,9 +62,6 @@ class Requests(Protocol):
     def pin(self, row: Row, choice: Choice) -> None:
         """Ask, then let `choice` win for every later torch.compile."""
 
-    def there(self, key: str, row: Row, choices: Sequence[Choice]) -> None:
-        """Copy the command that does what the key does, on the host that has this tuning."""
-
     def unpin(self, status: PinStatus) -> None:
         """Ask, then restore what the pin changed."""
 

@@ -15,7 +15,6 @@ from rocm_tui.harmless import plain
 from rocm_tui.ingest.asked.tunableop import TUNER
 from rocm_tui.jobs.queue import Order, QueueRun
 from rocm_tui.session.model import Row
-from rocm_tui.ssh.address import is_far
 from rocm_tui.tui.devices import may_have_gpus
 
 NO_GPU = "no GPU is seen here"
@@ -41,7 +40,7 @@ def untuned_list_of(row: Row) -> UntunedList | None:
     """The list that this row is an entry of; None for all else."""
     entry, sources = row.tuning.entry, row.tuning.sources
     asked = entry is not None and entry.tuner == TUNER and not row.tuning.choices
-    if not asked or is_far(sources[0]):
+    if not asked:
         return None
     place = Path(sources[0])
     named = "untuned" in place.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
@@ -31,12 +31,6 @@ class Spot:
     marked: frozenset[str]
     inside: bool
     job: bool
-
-    @property
-    def meant(self) -> list[Choice]:
-        """The marked choices, else the one under the cursor."""
-        marked = [c for c in self.row.tuning.choices if (c.name or c.hash) in self.marked]
-        return marked or ([self.choice] if self.choice is not None else [])
 
 
 def always(spot: Spot) -> None:
@@ -75,22 +69,12 @@ class WatchKey:
     def binding(self) -> Binding:
         return key(self.keys, self.action, f"watch.{self.id}", self.about)
 
-    def is_there(self, spot: Spot | None) -> TypeGuard[Spot]:
-        """Whether it writes or starts work, and another host has the tuning."""
-        if spot is None or self.anywhere or not self.acts:
-            return False
-        from rocm_tui.session.far import far_host  # not before the first row
-
-        return bool(far_host(spot.row.tuning))
-
     def why_not(self, spot: Spot | None, read_only: bool) -> str | None:
         """Why it does nothing here, where it does not; `spot` is None where no tuning is."""
         if read_only and self.acts:
             return READ_ONLY
         if self.anywhere:
             return None
-        if self.is_there(spot):
-            return "Another host has this tuning; the key copies the command that does it there."
         return "No tuning is under the cursor." if spot is None else self.applies(spot)
 
 

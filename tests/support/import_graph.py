@@ -17,7 +17,7 @@ FLOORS = [
     {"backend.sharing", "backend.reproducer"},
     {"backend.inductor"},
     {"backend.worker"},
-    {"rocm_tui.config", "rocm_tui.ssh"},
+    {"rocm_tui.config"},
     {"rocm_tui.ingest"},
     {"rocm_tui.session"},
     {"rocm_tui.tables"},

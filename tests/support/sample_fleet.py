@@ -50,7 +50,7 @@ def _story() -> list[tuple[float, Line]]:
     ]
     names = ("node7/0", "node7/1", "node8/0", "node8/1", "node9/0")
     story: list[Line] = [
-        lines.Begun(RUN, who="ada@node7", fleet=("ssh://node8",), repeat=1, units=tuple(units)),
+        lines.Begun(RUN, who="ada@node7", fleet=("ray:auto",), repeat=1, units=tuple(units)),
         lines.Chosen(sample_job.SYSTEM, _CLASS),
         *(lines.Came(name, _facts(name.split("/")[0])) for name in names),
         lines.Came("node4/0", _facts("node4", 80), "it has 80 CUs, the run 304: --class takes it"),
@@ -64,7 +64,7 @@ def _story() -> list[tuple[float, Line]]:
             lines.Done(said),
             lines.Merged(units[unit].id, name, sample_job.SYSTEM, f"{winner}-1", 1, 1),
         ]
-    story += [lines.Slow("node8/1", 1.31), lines.Lost("node9/0", "its ssh ended", returns=True)]
+    story += [lines.Slow("node8/1", 1.31), lines.Lost("node9/0", "its node died", returns=True)]
     for at, (name, unit) in enumerate((("node7/0", 2), ("node7/1", 3), ("node8/0", 4)), 5):
         story.append(lines.Lent(name, f"{at}", units[unit].id))
         progress = Progress(timed=2 + unit, total=12, best="triton_mm_7", best_ms=0.214)

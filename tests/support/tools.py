@@ -17,17 +17,12 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-_PACKAGES = {"sshd": "openssh-server", "ssh": "openssh-client"}
-"""What to install, where the package has another name than the program."""
-
-
 def require_tool(name: str) -> str:
     """Return the path of a program. Skips the test where it is missing; fails it in CI."""
-    # Debian puts daemons where only root's PATH leads.
-    path = shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
+    path = shutil.which(name)
     if path is not None:
         return path
-    message = f"the tool {name} is missing: install {_PACKAGES.get(name, name)}"
+    message = f"the tool {name} is missing: install {name}"
     if in_ci():
         pytest.fail(f"{message} (.ci/run is expected to)", pytrace=False)
     pytest.skip(message)

@@ -1,6 +1,6 @@
 """What Ray runs for each device, on its node: an actor that keeps `rocm-tui agent` as its child.
 
-The agent is a process of its own, as over SSH, so that a crash of it or of its worker does not end
+The agent is a process of its own, so that a crash of it or of its worker does not end
 the actor. When the actor ends, the agent's input ends, and so does the agent with all that it
 started.
 """

@@ -26,7 +26,6 @@ from rocm_tui.ingest.formats.registry import (
     sniff,
 )
 from rocm_tui.ingest.records import STDIN, Record, SourceStatus, Unread
-from rocm_tui.ssh.address import is_far
 
 
 def with_tunings(paths: Sequence[str], cache_dir: Path) -> list[str]:
@@ -67,10 +66,6 @@ def read_sources(paths: Sequence[str]) -> list[Record]:
     for path in dict.fromkeys(paths):
         if path == STDIN:
             records += Stdin().read_all()
-        elif is_far(path):
-            from rocm_tui.ingest.far.source import read_far  # few sources are on another host
-
-            records += read_far(path)
         elif os.path.isdir(path):  # noqa: PTH112
             records += _read_folder(path)
         elif os.path.exists(path):  # noqa: PTH110

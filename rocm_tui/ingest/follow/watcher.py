@@ -13,10 +13,8 @@ from backend.model.session import Fault
 from rocm_tui.ingest.follow.reading import Stdin
 from rocm_tui.ingest.follow.sources import SourceSet
 from rocm_tui.ingest.records import STDIN, Record, SourceStatus
-from rocm_tui.ssh.address import is_far
 
 if TYPE_CHECKING:  # loaded late, see below
-    from rocm_tui.ingest.far.source import FarSource
     from rocm_tui.ingest.follow.folder_events import FolderEvents
 
 SWEEP = 2.0
@@ -31,14 +29,6 @@ _PATIENCE = 1.0
 """Seconds that the end of the program waits for a read."""
 _DEPTH = 8
 """Folders below each other that can appear between two sweeps and are still watched at once."""
-
-
-def _far_sources(
-    texts: Sequence[str], sink: Callable[[list[Record]], None], *, polling: bool
-) -> Sequence[FarSource]:
-    from rocm_tui.ingest.far.source import FarSource  # few sources are on another host
-
-    return [FarSource(text, sink, polling=polling) for text in texts]
 
 
 class _Spent:
@@ -56,10 +46,9 @@ class _Spent:
 class Watcher:
     """Follows sources in a thread of its own and hands what changed to `sink`, batch by batch.
 
-    `sink` is called from that thread, and for each source `ssh://...` from one of its own. So is
-    `settled`, when everything that the sources here held at the start was handed over. A path may
-    not exist yet. `interval` is the seconds between two looks at a source of which no events come,
-    or at all of them with `polling`.
+    `sink` is called from that thread. So is `settled`, when everything that the sources held at
+    the start was handed over. A path may not exist yet. `interval` is the seconds between two looks
+    at a source of which no events come, or at all of them with `polling`.
     """
 
     def __init__(
@@ -71,9 +60,7 @@ class Watcher:
         interval: float = 0.25,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
-        far = [path for path in dict.fromkeys(paths) if is_far(path)]
-        files = [path for path in dict.fromkeys(paths) if path != STDIN and path not in far]
-        self._far = _far_sources(far, sink, polling=polling) if far else ()
+        files = [path for path in dict.fromkeys(paths) if path != STDIN]
         self._set = SourceSet(files, self._put)
         self._stdin = Stdin() if STDIN in paths else None
         self._sink = sink
@@ -96,8 +83,6 @@ class Watcher:
         os.set_blocking(self._wake_write, False)
         self._thread = threading.Thread(target=self._run, name="rocm-tui-watch", daemon=True)
         self._thread.start()
-        for far in self._far:
-            far.start()
 
     def stop(self) -> None:
         """End: no thread and no descriptor is left, and `sink` is not called any more. A read that
@@ -106,8 +91,6 @@ class Watcher:
         if thread is None:
             return
         self._stopping = True
-        for far in self._far:
-            far.stop()
         self._wake()
         thread.join(_PATIENCE)
         if thread.is_alive():  # in the middle of a read, which a slow disk may hold up
@@ -121,8 +104,6 @@ class Watcher:
         """The state of each source, in the order given; a folder is followed by its files."""
         statuses = list(self._set.statuses(self._uncovered))
         statuses += [self._stdin.status()] if self._stdin is not None else []
-        for far in self._far:
-            statuses += far.statuses()
         return tuple(statuses)
 
     def _wake(self) -> None:

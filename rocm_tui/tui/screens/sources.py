@@ -16,7 +16,6 @@ from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.render.problems import Trouble, troubles
 from rocm_tui.render.table import Field, cells
 from rocm_tui.session import numbers as fmt
-from rocm_tui.ssh.address import host_of
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.missing import missed_faults
 from rocm_tui.tui.screens.base import BaseScreen
@@ -40,8 +39,6 @@ _STATE: dict[str, str] = {
     "waiting": "dim",
     "not read": "dim",
     "unreadable": "bad",
-    "connecting": "dim",
-    "lost": "bad",
 }
 
 
@@ -65,7 +62,7 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
         "state", "STATE", 10, 10, text=lambda source: source.state,
         style=lambda source: _STATE.get(source.state, ""),
         about="reading, following its end, waiting for it to appear, not read (its format), "
-        "unreadable; connecting, lost",
+        "unreadable",
     ),
     Field(
         "format", "FORMAT", 9, 14, text=lambda source: source.format or "unknown",
@@ -90,12 +87,12 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
     ),
     Field(
         "by", "BY", 7, 7, drop=3, text=lambda source: source.watched_by, style="dim",
-        about="what tells of changes: the system, a look now and then, another host",
+        about="what tells of changes: the system, or a look now and then",
     ),
     Field("path", "PATH", 20, 120, text=lambda source: plain(source.path), about="where it is"),
     Field(
         "words", "SEARCHED", 10, 90, drop=4, text=lambda source: plain(source.words), style="dim",
-        about="of a folder: how much of it, what is left out, and why; of a host: if it is away",
+        about="of a folder: how much of it, what is left out, and why",
     ),
 )  # fmt: skip
 """What is shown of a file that is read."""
@@ -198,8 +195,7 @@ class SourcesScreen(BaseScreen):
         if self._problem is not None:
             text = self._problem.what
         elif source is not None and source.words:
-            host = host_of(source.path)
-            text = f"{host}: {source.words}" if host else f"{text} · {source.path}: {source.words}"
+            text = f"{text} · {source.path}: {source.words}"
         self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
 
     def action_tune(self) -> None:

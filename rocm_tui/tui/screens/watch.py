@@ -176,12 +176,12 @@ class WatchScreen(TuningActions):
         problems = self.program.count_troubles()
         facts = [*self._counts, *self.program.doing_facts(), *of_jobs(self.program.unfinished)]
         facts += [f"{counted(problems, 'problem')} (S)"] if problems else []
-        notice = self.program.feed.away
+        notice = ""
         if self.panes is not None:
             table = self.panes.table
             facts.append(f"sort: {table.sort.called}{' reversed' * table.reverse}")
             facts += [f"by {table.arrangement.by}"] if table.arrangement.by else []
-            notice = notice or (f"{table.unseen} new ↑ home" if table.unseen else "")
+            notice = f"{table.unseen} new ↑ home" if table.unseen else ""
         self.show_title("Watch", facts, notice)
         self._keys()
 
@@ -216,8 +216,6 @@ class WatchScreen(TuningActions):
         why_not = entry.why_not(spot, read_only) if panes else None
         if id == "tune" and spot is None and self.program.missed:
             self.tune_missed()
-        elif entry.is_there(spot):
-            self.program.ask.there(id, spot.row, spot.meant)
         elif why_not:
             self.program.refuse(why_not)
         elif self.panes is not None or id in _WITHOUT_ROWS:

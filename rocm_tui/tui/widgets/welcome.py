@@ -85,13 +85,7 @@ class Welcome(LineView):
         for source in self._sources:
             if source.state == "not read" and not source.problems:
                 continue  # one of a folder, of a format that is not looked for there
-            if source.watched_by == "ssh" and source.words:
-                from rocm_tui.ssh.address import host_of  # few watch another host
-
-                text = f"{host_of(source.path)}: {source.words}"
-                for line in text.split(" · "):  # how it is, and why
-                    told.append(((f"  {shorten(plain(line), max(20, width - 4))}", "warn"),))
-            elif source.state in words:
+            if source.state in words:
                 path = shorten(plain(source.path), max(20, width - 32))
                 told.append(((f"  {path} {words[source.state]}", "warn"),))
         return told

@@ -30,7 +30,7 @@ from rocm_tui.actions.agree import who_took_what
 from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.settle import pin_all, plan_pins
 from rocm_tui.cli.entry import main
-from rocm_tui.errors import NoSuchSource, NotPinnable
+from rocm_tui.errors import NotPinnable
 from rocm_tui.render import agree as agree_text
 from rocm_tui.report.agreement import Agreement, agreement
 from rocm_tui.report.proposals import propose
@@ -249,18 +249,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for number in range(2):
         ran(layout.root, number, FAST, by="pin", started=NOW + 500)
     assert main([*words, "--ranks", "2"]) == 0
-
-
-def test_a_far_cache_is_not_judged_without_its_pins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layout = make_layout(tmp_path / "c")
-    far = "ssh://node/tmp/c"
-    monkeypatch.setattr("rocm_tui.actions.agree._model", lambda *_: load_model(layout))
-    with pytest.raises(NoSuchSource, match="rocm-tui export"):
-        asked(layout, far)
-    ran(layout.root, 0, FAST)
-    assert [who.rank for who in asked(layout, far).choosers] == [0]
 
 
 def test_a_thousand_ranks(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ show a72 --source; run --no-such; sessions --no-such; undo --no-such; agent --no
 fleet --no-such; fleet lss; fleet cancel
 tune zzz --fleet local --repeat 0; tune zzz --fleet local --device 0; tune zzz --resume
 watch --read-only -- true; watch --
-tail --no-such; ls ssh://-x; watch ssh://-oProxyCommand=x/p; show a72 --from ssh://b?x=y
+tail; ls ssh://gpu1; watch ssh://gpu1/p; show a72 --from ssh://b; compare a.log --also-a ssh://b
+agree a.log ssh://b; serve ssh://b; tune --from-log ssh://b
 agree --ranks x; agree --ranks 0; agree --no-such; agree --yes; agree -o x; agree --pin --output x
 agree --budget 3; agree --force; agree --ranks 9999999999
 lint; lint a.log --device X; lint a.log --rule zz
@@ -108,7 +109,7 @@ def test_one_rule_of_exit_codes(
 
 def test_the_rule_was_asked_of_every_command() -> None:
     """Those without a file, an id or a choice cannot miss one."""
-    nothing = {"run", "pins", "prune", "serve", "config", "completion", "tail"}
+    nothing = {"run", "pins", "prune", "serve", "config", "completion"}
     assert set(COMMANDS) - {words[0] for words in asked(NOT_THERE)} <= nothing
     assert set(COMMANDS) - {words[0] for words in asked(MISTYPED)} == set()
 
@@ -134,6 +135,12 @@ def test_the_rule_was_asked_of_every_command() -> None:
         ("show a73 --from a.log", "no tuning has the id 'a73' (did you mean 'a72cedf'?)"),
         ("show a72 bmn --from a.log", "has no choice 'bmn' (did you mean 'bmm'?)"),
         ("show a72 --from missing.log", "missing.log: no such file"),
+        (
+            "watch a.log ssh://gpu1/logs",
+            "reading over ssh was removed: run `ssh HOST -t rocm-tui watch` there, or copy the "
+            "folder\n",
+        ),
+        ("compare a.log ssh://gpu1", "reading over ssh was removed"),
         ("import", "Missing argument 'FILE'."),
         ("measure", "measure ID, or measure --suspects"),
     ],

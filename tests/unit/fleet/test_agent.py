@@ -105,7 +105,7 @@ def test_local_agents_share_the_memory_of_the_machine() -> None:
     command = agent_command(["rocm-tui"], "a", "0", Site(None, "r"), 4)
     assert command[command.index("--share") + 1] == "4"
     assert "--share" not in agent_command(["rocm-tui"], "a", "0", Site(None, "r"))
-    assert agents_here(["local:cpu:3", "ssh://gpu1", "local:cpu:2", "ray"]) == 5
+    assert agents_here(["local:cpu:3", "ray:auto", "local:cpu:2", "ray"]) == 5
 
 
 def test_which_devices_local_means() -> None:

@@ -277,9 +277,15 @@ def test_who_reads_the_record_sees_what_each_device_has(tmp_path: Path) -> None:
     assert standing.agents["a"].state == "ended" and standing.rate(time.time()) is not None
 
 
-def test_words_that_are_no_fleet_leave_no_new_run_and_take_none_away(tmp_path: Path) -> None:
-    wanted = Wanted(fleet=("locl",))
-    with begin(tmp_path, [waiting_unit(1, 0.1)], wanted) as run, pytest.raises(NotAFleet):
+@pytest.mark.parametrize(
+    ("words", "said"), [("locl", "did you mean 'local'"), ("ssh://gpu1", "use --fleet ray$")]
+)
+def test_words_that_are_no_fleet_leave_no_new_run_and_take_none_away(
+    tmp_path: Path, words: str, said: str
+) -> None:
+    wanted = Wanted(fleet=(words,))
+    no_fleet = pytest.raises(NotAFleet, match=said)
+    with begin(tmp_path, [waiting_unit(1, 0.1)], wanted) as run, no_fleet:
         run.work()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     with begin(tmp_path, [waiting_unit(1, 0.1)]) as run:

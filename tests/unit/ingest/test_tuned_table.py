@@ -12,7 +12,6 @@ import pytest
 from backend.model.session import Fault
 from backend.tables.gemm import NOT_ITS_FORM
 from backend.tables.model import MAX_LINE, TOO_LONG
-from rocm_tui.ingest.far.wire import line_of, told_in
 from rocm_tui.ingest.follow.tailer import QUIET, Tailer
 from rocm_tui.ingest.formats import table_entries
 from rocm_tui.ingest.formats.registry import format_named
@@ -123,12 +122,6 @@ def test_another_file_in_its_place_is_read_anew(tmp_path: Path, change: str) -> 
     path.write_bytes(HEAD + ROWS[:66])
     gone, first = tailer.poll(1.0)
     assert isinstance(gone, Gone) and isinstance(first, Seen)
-
-
-def test_an_entry_of_another_host_is_told_whole() -> None:
-    first = read(HEAD + ROWS)[0]
-    assert isinstance(first, Seen) and first.tuning.entry is not None
-    assert told_in(line_of(first).rstrip(b"\n")) == first
 
 
 def test_of_files_beyond_all_measure_the_first_rows_are_told(
