@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from rocm_tui.cli.entry import main
+from rocm_tui.ingest.formats.table_entries import Share
 from rocm_tui.render.compare_tables import change
 
 HEAD = "gfx,cu_num,M,N,K,q_dtype_w,libtype,kernelId,splitK,us,kernelName,tflops,bw,errRatio\n"
@@ -90,6 +92,7 @@ def test_tables_that_are_not_read_whole_are_not_compared(
 ) -> None:
     """Else what was not read would count as lacking, and no key of it as slower."""
     monkeypatch.setattr("rocm_tui.ingest.formats.table_entries.MOST_ROWS", 2)
+    monkeypatch.setattr(Share, "_all", WeakSet())  # another test's tables may not be collected yet
     monkeypatch.setattr("rocm_tui.ingest.formats.table_entries._LOOK", 1)
     code, out, err = compared(capsys, *two, "--fail-on-regression", "10")
     assert (code, out) == (1, "") and "name fewer tables" in err

@@ -130,6 +130,7 @@ def test_of_files_beyond_all_measure_the_first_rows_are_told(
     """All that are followed at once share the room; what is closed leaves it."""
     monkeypatch.setattr(table_entries.Share, "_all", WeakSet())  # those of other tests
     monkeypatch.setattr(table_entries, "MOST_ROWS", 5)
+    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())
     monkeypatch.setattr(table_entries, "_LOOK", 1)
     format = format_named("tunableop")
     assert format is not None and format.stream is not None
@@ -148,6 +149,7 @@ def test_documents_share_the_room_with_all_other_tables(
 ) -> None:
     monkeypatch.setattr(table_entries.Share, "_all", WeakSet())  # those of other tests
     monkeypatch.setattr(table_entries, "MOST_ROWS", 5)
+    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())
     step = '"{}": {{"BLOCK_SIZE_M": 16, "num_warps": 4}}'
     steps = ["{" + ", ".join(step.format(m) for m in range(1, n + 1)) + "}" for n in range(7)]
 
