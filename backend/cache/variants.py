@@ -30,6 +30,8 @@ from backend.model.origin import is_own, kind_of
 
 MAX_MODULE = 1 << 20
 """Bytes. A larger file is no template's module."""
+DEVICES = range(8)
+"""The devices that a box is taken to have, as many as most have, where it does not show more."""
 MAX_INDEX = 1023
 """The highest device index that a variant is computed for."""
 

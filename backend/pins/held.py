@@ -15,7 +15,7 @@ from backend.cache.autotune import (
     cache_paths,
     merge_missing,
 )
-from backend.cache.variants import ChoiceVariants, device_folders
+from backend.cache.variants import DEVICES, ChoiceVariants, device_folders
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
@@ -40,10 +40,6 @@ from backend.pins.numbers import (
 )
 from backend.pins.tables import HeldTables
 from backend.tables.keys import is_system, is_table
-
-DEVICES = range(8)
-"""A pin holds for these devices, as many as most boxes have, and for more that compiled something
-or tuned the problem."""
 
 RELEASED_SECONDS = 86_400.0
 """How long a released pin is watched for: a process that read the cache file while the pin held
@@ -253,6 +249,7 @@ class HeldCache:
         base = next((name for name in names if self.variants.device(name) is not None), None)
         if base is None:
             return record
+        # More than most boxes have only where they compiled something or tuned the problem
         devices = {*DEVICES, *device_folders(self._layout.root), *self.devices_of(stored)}
         missing = [index for index in sorted(devices) if str(index) not in record.variants]
         if not missing:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backend.cache.autotune import read_caches
 from backend.cache.best_config import KernelFiles
-from backend.cache.variants import ChoiceVariants
+from backend.cache.variants import DEVICES, ChoiceVariants
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.safe import write_atomic
@@ -23,7 +23,6 @@ from backend.model.ops import is_flex
 from backend.model.tuning import Tuning
 from backend.pins.drift import default_who
 from backend.pins.file import Record, new_group, read_pin_file
-from backend.pins.held import DEVICES
 from backend.pins.store import PinStore
 from backend.sharing.kernel_options import FlexChoice, operands
 from backend.sharing.plan import Difference, Step, differences, steps_of, system_for, take_in

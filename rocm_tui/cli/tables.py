@@ -84,7 +84,7 @@ def lint_command(**given: Any) -> int:
     if not args.tables:
         raise UsageError("name the tables: files, or folders of them")
     device = device_here() if args.device is None else device_given(args.device)
-    versions = {name: told for name in _LIBRARIES if (told := getattr(args, name)) is not None}
+    versions = {name: given for name in _LIBRARIES if (given := getattr(args, name)) is not None}
     linted = lint_files(args.tables, device, versions, args.rule, args.ignore, each=args.each)
     if args.json:
         say.out_json(lint_json(linted))

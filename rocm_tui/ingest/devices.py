@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend.cache.code import digest_in
-from backend.cache.variants import device_folders, may_differ, read_module
+from backend.cache.variants import (
+    DEVICES,
+    ChoiceVariants,
+    device_folders,
+    may_differ,
+    read_module,
+)
 from backend.disk.layout import Layout
 
 _SAMPLE = 64
 """Cache entries in which several devices are looked for."""
-_DEVICES = range(8)
 _HEAD = 64 << 10
 """Characters of generated code that name its device."""
 _INDEX = re.compile(r"\bDeviceProperties\(type='\w{1,20}', index=(\d{1,4}), ")
@@ -137,15 +142,15 @@ def _devices_of(entries: Iterable[Collection[str]], root: Path) -> list[int]:
     """Return the devices of `entries`. One process that compiles for several devices puts all that
     Triton makes into the folder of the first, so only the hashes show it. A few entries are looked
     at, and one choice of each: its hash on another device is in the same entry."""
+    variants = ChoiceVariants(root)
     devices: set[int] = set()
     for hashes in islice(entries, _SAMPLE):
         name = next(filter(may_differ, hashes), "")
-        digest = digest_in(name)
-        module = read_module(root, digest) if digest else None
-        if module is None or digest is None or module.index is None:
-            continue
-        others = (index for index in _DEVICES if name.replace(digest, module.key(index)) in hashes)
-        devices.update((module.index, *others))
+        own = variants.device(name)
+        if own is not None:
+            devices.update(
+                (own, *(index for index in DEVICES if variants.on(name, index) in hashes))
+            )
     return sorted(devices)
 
 

@@ -98,7 +98,8 @@ def count(flags: list[str], args: argparse.Namespace, folder: Path) -> tuple[int
     else:
         forked(flags, args.starts, args.ranks, folder)
     problems = len(program.SIZES if args.cpp else scenes.PRODUCTS)
-    problems = program.GPU_PROBLEMS if args.gpu else problems
+    if args.gpu:
+        problems = program.GPU_PROBLEMS
     found = [differing(cache, args.ranks, problems) for cache in caches]
     why = Counter(
         by for cache in caches for ranks_ in choices_in(cache).values() for _, by in ranks_.values()

@@ -87,7 +87,7 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
     ),
     Field(
         "by", "BY", 7, 7, drop=3, text=lambda source: source.watched_by, style="dim",
-        about="what tells of changes: the system, or a look now and then",
+        about="how changes are seen: reported by the system, or by a look now and then",
     ),
     Field("path", "PATH", 20, 120, text=lambda source: plain(source.path), about="where it is"),
     Field(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache import variants
 from backend.cache.variants import DeviceModule, read_module
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
@@ -37,7 +38,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         keys.append(key)
         return read_module(root, key)
 
-    monkeypatch.setattr(devices, "read_module", noted)
+    for module in (devices, variants):
+        monkeypatch.setattr(module, "read_module", noted)
     return keys
 
 
