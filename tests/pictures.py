@@ -68,7 +68,7 @@ PINNED = (
 """Taken after one pin was made."""
 AS_PNG = ("watch", "pin", "compare", "roofline", "trials")
 """For README and docs."""
-SAMPLES = ("entries", "tables", "fleets")
+SAMPLES = ("entries", "tables")
 """Scenes of the tests that docs show as PNG: their devices and tables are not at hand."""
 
 

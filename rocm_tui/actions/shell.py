@@ -79,13 +79,6 @@ class Shell:
     def prove(self, graph: str) -> str:
         return self._work("prove", graph)
 
-    def resume(self, run: str) -> str:
-        """Of a fleet's run."""
-        return self._work("tune", "--resume", run)
-
-    def cancel_run(self, run: str, unit: str | None) -> str:
-        return self._line("fleet", "cancel", run, *([unit] if unit else []))
-
     def _work(self, *words: str) -> str:
         """One that starts a worker."""
         return self._line(*words, *(["--python", self.python] if self.python else []))

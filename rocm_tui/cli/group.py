@@ -69,7 +69,6 @@ GROUPS: dict[str, dict[str, LazyCommand]] = {
     },
 }
 GROUPS["Setup"] |= {
-    "fleet": LazyCommand("fleet", "List the runs of `tune --fleet`, show or cancel one."),
     "agent": LazyCommand("agent", "Tune on one device for a fleet.", hidden=True),
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

@@ -135,7 +135,7 @@ def _work(run: Run) -> None:
         say.err(plain(text))
 
     def opened() -> None:
-        tell(f"run {run.name}: {run.summary}; `rocm-tui fleet show {run.name}` tells how it is")
+        tell(f"run {run.name}: {run.summary}")
 
     line.show(plain(f"asking {', '.join(run.fleet)} for devices"))
     try:

@@ -53,9 +53,7 @@ class Record:
                 time.sleep(_LOOK)
                 self._lock = _taken(self._lock_path)
         if self._lock is None:
-            raise NoRun(
-                f"another driver is at the run {run}; `rocm-tui fleet cancel {run}` ends it"
-            )
+            raise NoRun(f"another driver is at the run {run}; end that one first")
         self._control = control_path(layout, run)
         self._control_end = _size(self._control)
 

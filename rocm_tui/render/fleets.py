@@ -9,9 +9,6 @@ from backend.counted import counted
 from backend.wire.codec import to_json
 from rocm_tui.fleet.lines import Begun, Compiled
 from rocm_tui.fleet.standing import AgentStanding, Standing, UnitStanding
-from rocm_tui.harmless import plain
-from rocm_tui.render.fleet_tables import DEVICES, UNITS, devices_of
-from rocm_tui.render.table import text_table
 from rocm_tui.session.numbers import running
 
 
@@ -49,31 +46,6 @@ def outcome(standing: Standing) -> str:
 def _nothing_to_tune(many: int) -> str:
     """Of problems with one choice."""
     return f"{many} {'has' if many == 1 else 'have'} one choice: nothing to tune" if many else ""
-
-
-def state_of_run(standing: Standing, lives: bool, now: float) -> str:
-    """How it does, or what came of it."""
-    if lives and standing.over is None:
-        return f"at work: {line_of_run(standing, now)}"
-    over = "over" if standing.over is not None else "its driver is gone"
-    return f"{over}: {outcome(standing)}"
-
-
-def run_text(standing: Standing, lives: bool, now: float) -> str:
-    """A run, its devices and its problems."""
-    begun = standing.begun or Begun("?")
-    lines = [plain(f"{begun.run}  {state_of_run(standing, lives, now)}")]
-    if standing.over is not None and standing.over.reason:
-        lines.append(plain(f"it ended: {standing.over.reason}"))
-    if not lives and standing.counts().left:
-        lines.append(plain(f"go on with: rocm-tui tune --resume {begun.run}"))
-    if standing.chosen is not None:
-        hash = standing.chosen.system_hash[:12]
-        lines.append(plain(f"times of {standing.chosen.device_class}, system hash {hash}"))
-    devices = devices_of(standing, now if lives else standing.last or now)
-    tables = [text_table(DEVICES, devices)] if devices else []
-    tables.append(text_table(UNITS, standing.units.values()))
-    return "\n".join(lines) + "\n\n" + "\n\n".join(tables)
 
 
 def run_json(standing: Standing, lives: bool, now: float) -> dict[str, Any]:

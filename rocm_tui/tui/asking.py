@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from backend.counted import counted
 from backend.disk.layout import Layout
-from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.pin import Pin
 from backend.model.problem import Problem
@@ -29,7 +28,6 @@ from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.verify import NotVerified, keep_result, verify
 from rocm_tui.environment import device_env, device_to_measure, lane
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.fleet.record import ask_to_cancel
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job, Order
 from rocm_tui.jobs.run import RunJob
@@ -202,30 +200,6 @@ class Asking:
     def _tell_begun(self, what: str, job: Job) -> None:
         begins = "waits for its device" if job.state == "queued" else "begins"
         self._host.notify(f"{what} {begins} (J).", markup=False, timeout=3)
-
-    def cancel_run(self, run: str, unit: str | None, title: str) -> None:
-        self._begin(self._cancel_run(run, unit, title), "fleet")
-
-    async def _cancel_run(self, run: str, unit: str | None, title: str) -> None:
-        host = self._host
-        if host.asking:
-            return
-        command = host.shell.cancel_run(run, unit)
-        lines = [
-            "Its driver ends it within a second, on every device. What is merged stays; "
-            "`tune --resume` goes on with the rest."
-        ]
-        what = "the run" if unit is None else "the problem"
-        name = f"Cancel {what} {plain(title)}?"
-        question = ConfirmScreen(name, "Cancel it", lines, command=lambda note: command)
-        if await host.push_screen_wait(question) is None:
-            return
-        try:
-            await to_thread(ask_to_cancel, host.layout, run, unit)
-        except (RocmTuiError, StoreError) as error:
-            host.refuse(str(error))
-            return
-        host.did(command, f"The driver was asked to cancel {what} {title}.")
 
     def measure_peak(self, machine: TunedDevice) -> None:
         self._begin(self._measure_peak(machine), "peak")

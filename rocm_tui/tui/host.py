@@ -43,7 +43,6 @@ COMMANDS = (
     ("view: Show trials", "Graphs, improve, prove", "app.open('trials')"),
     ("view: Show sessions", "Processes, and what each does", "app.open('sessions')"),
     ("view: Show jobs", "Progress, results, logs", "app.open('jobs')"),
-    ("view: Show fleets", "Runs on many devices", "app.open('fleets')"),
     ("view: Show entries", "Rows of other tuners' tables", "app.open('entries')"),
     ("view: Show what was done", "Actions, their commands", "app.open('done')"),
     ("view: Show sources", "What is being read", "app.open('sources')"),
@@ -102,9 +101,6 @@ class Requests(Protocol):
     def pin_found(self, graph: GraphRow, search: Search) -> None:
         """Show the pins that a search proposes, then pin them."""
 
-    def cancel_run(self, run: str, unit: str | None, title: str) -> None:
-        """Ask, then end a fleet's run, or one problem of it."""
-
     def measure_peak(self, machine: TunedDevice) -> None:
         """Measure what `machine`, which must be this one, can do at best."""
 
@@ -133,7 +129,6 @@ class Host(App[int]):
             "sessions: processes, what each does, compare two",
         ),
         key("J", "open('jobs')", "app.jobs", "jobs: progress, results, logs"),
-        key("F", "open('fleets')", "app.fleets", "fleets: hosts, devices, what each does, cancel"),
         key("E", "open('entries')", "app.entries", "entries of other tuners' tables, and finding"),
         key("O", "output", "app.output", "output of the program: below, all of it, away"),
         key("S", "open('sources')", "app.sources", "sources: what is read, how far"),

@@ -188,12 +188,6 @@ def sources_screen() -> type[BaseScreen]:
     return SourcesScreen
 
 
-def fleets_screen() -> type[BaseScreen]:
-    from rocm_tui.tui.screens.fleets import FleetsScreen
-
-    return FleetsScreen
-
-
 def entries_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.entries import EntriesScreen
 
@@ -215,7 +209,6 @@ def report_screen() -> type[ReportScreen]:
 SCREENS: Mapping[str, Callable[[], type[BaseScreen]]] = {
     "done": done_screen,
     "entries": entries_screen,
-    "fleets": fleets_screen,
     "jobs": jobs_screen,
     "pins": pins_screen,
     "report": report_screen,

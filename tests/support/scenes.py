@@ -24,7 +24,7 @@ from rocm_tui.actions import lint_apart
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Order
 from rocm_tui.tui.app import RocmTui
-from tests.support import drawing, sample_fleet, sample_job, sample_tables
+from tests.support import drawing, sample_job, sample_tables
 
 SMALL = (80, 24)
 SIZES = {"80x24": SMALL, "140x45": (140, 45), "220x60": (220, 60)}
@@ -56,7 +56,6 @@ _OF_SESSION = (
     Scene("tune", "Start  enter", "t", "escape"),
     Scene("pins", "2026-09-21 14:13  pin", "P", "P"),
     Scene("jobs", "out of memory", "J j j", "J"),
-    Scene("fleets", "2 of 6 tuned", "F j j", "F"),
     Scene("sources", "following", "S", "S"),
     Scene("help", "Keys: Everywhere", "question_mark", "escape"),
     Scene("sessions", "rocm-tui  Sessions", "L", "L"),
@@ -106,7 +105,6 @@ async def _visit_tables(folder: Path) -> AsyncIterator[Stop]:
 async def _visit_session(cache: Path) -> AsyncIterator[Stop]:
     sample_job.write(cache)
     _pin(cache)
-    run = sample_fleet.hold(cache)
     app = RocmTui([str(cache)], Layout(cache), polling=True)
     blocked = threading.Event()
     async with app.run_test(size=SMALL) as pilot:
@@ -124,7 +122,6 @@ async def _visit_session(cache: Path) -> AsyncIterator[Stop]:
                 await pilot.press(*scene.back.split())
         finally:
             blocked.set()
-            run.close()
             app.stop_feed()
 
 

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from rocm_tui.render import glossary
-from rocm_tui.render.fleet_tables import DEVICES, UNITS
 from rocm_tui.render.glossary import Entry, Group
 from rocm_tui.render.sessions import SESSIONS
 from rocm_tui.render.shelf import ENTRIES
@@ -24,7 +23,6 @@ from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
 from rocm_tui.tui.screens.done import DONE, DoneScreen
 from rocm_tui.tui.screens.entries import EntriesScreen
-from rocm_tui.tui.screens.fleets import FleetsScreen
 from rocm_tui.tui.screens.history import HistoryScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
 from rocm_tui.tui.screens.leaving import LeaveScreen
@@ -54,7 +52,6 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Sessions", SessionsScreen.BINDINGS),
     ("Two sessions", SessionComparisonScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
-    ("Fleets", FleetsScreen.BINDINGS),
     ("Entries", EntriesScreen.BINDINGS),
     ("Done", DoneScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
@@ -107,8 +104,6 @@ def screen_groups() -> tuple[Group, ...]:
         _columns("Trials", TRIALS),
         _columns("Sessions", SESSIONS),
         _columns("Jobs", JOBS),
-        _columns("Devices of a fleet", DEVICES),
-        _columns("Problems of a fleet", UNITS),
         _columns("Entries of other tuners' tables", ENTRIES),
         _columns("Done", DONE),
         _columns("Sources", SOURCES),

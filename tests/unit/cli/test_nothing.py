@@ -111,13 +111,3 @@ def test_a_source_that_was_named_and_cannot_be_read_is_told_and_is_a_no(
             shown = capsys.readouterr()
             assert json.loads(shown.out)[{"ls": "tunings"}.get(words, words)]
             assert source in shown.err
-
-
-def test_no_run_of_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ((), ("show",), ("show", "20261123"), ("cancel", "20261123")):
-        assert main(["fleet", *words, "--cache-dir", str(tmp_path)]) == 1
-        shown = capsys.readouterr()
-        begins = "`rocm-tui tune --fleet local --all` begins one"
-        assert not shown.out and shown.err.count("\n") == 1 and begins in shown.err
-    assert main(["fleet", "--json", "--cache-dir", str(tmp_path)]) == 1
-    assert json.loads(capsys.readouterr().out) == {"runs": []}

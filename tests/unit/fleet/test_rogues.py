@@ -17,7 +17,7 @@ from rocm_tui.fleet.merger import misfit
 from rocm_tui.fleet.messages import Gone, Offer
 from rocm_tui.fleet.pipe import Pipes, Start
 from rocm_tui.fleet.record import Reader
-from rocm_tui.render.fleets import run_text
+from rocm_tui.render.fleets import outcome
 from rocm_tui.say import visible
 from tests.support.waiting_agent import waiting_unit
 
@@ -82,7 +82,7 @@ def test_what_nobody_lent_is_not_in_the_record_and_lost_work_ends(tmp_path: Path
     (unit,) = run.standing.units.values()
     assert unit.state == "failed" and "no result" in unit.reasons[0]
     assert not [line for _, line in Reader(run.path).news() if isinstance(line, lines.Ended)]
-    text = run_text(run.standing, False, 0.0)
+    text = outcome(run.standing)
     assert visible(text) == text and "\u202e" not in text
 
 

@@ -18,7 +18,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from rocm_tui.actions.fleet import Run, Wanted
 from rocm_tui.fleet import lines
-from rocm_tui.fleet.messages import Facts, Unit
+from rocm_tui.fleet.messages import Unit
 from rocm_tui.fleet.pipe import Pipes
 from rocm_tui.fleet.places import lock_path
 from rocm_tui.fleet.protocol import NotAFleet
@@ -32,9 +32,7 @@ from rocm_tui.fleet.record import (
     record_path,
 )
 from rocm_tui.fleet.standing import Standing
-from rocm_tui.render.fleet_tables import UNITS
 from rocm_tui.render.fleets import outcome
-from rocm_tui.render.table import cells
 from tests.support.store_disks import mounted
 from tests.support.waiting_agent import HASH, waiting_starts, waiting_unit
 
@@ -352,23 +350,3 @@ def test_two_who_ask_for_a_driver_are_none(tmp_path: Path) -> None:
     record = Record(layout, "run")
     assert driver_lives(layout, "run")
     record.close()
-
-
-def test_what_waits_for_its_device_does_not_run(tmp_path: Path) -> None:
-    """A device is given two: one to work on, and the next."""
-    units = tuple(waiting_unit(number, 1.0) for number in range(2))
-    first, second = (unit.id for unit in units)
-    facts = Facts(host="h", arch="cpu", system_hash=HASH)
-    story = [
-        lines.Begun("run", who="", fleet=(), repeat=1, units=units),
-        lines.Came("h/0", facts),
-        lines.Lent("h/0", "a", first),
-        lines.Lent("h/0", "b", second),
-    ]
-    standing = Standing()
-    standing.apply((float(at), line) for at, line in enumerate(story))
-    told = [cells(UNITS, standing.units[id])["state"][0] for id in (first, second)]
-    assert told == ["running", "at hand"]
-    standing.apply([(9.0, lines.Ended("h/0", "a"))])
-    told = [cells(UNITS, standing.units[id])["state"][0] for id in (first, second)]
-    assert told == ["waiting", "running"]

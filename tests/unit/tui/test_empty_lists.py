@@ -19,7 +19,6 @@ SCREENS = {
     "T": "Trials",
     "L": "Sessions",
     "J": "Jobs",
-    "F": "Fleets",
     "E": "Entries",
 }
 NOTHING_TO_SAY = {"report.saved", "trials.text", "entries.whole"}
