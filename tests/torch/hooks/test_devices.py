@@ -56,6 +56,10 @@ def test_times_are_written_for_the_gpus_of_one_kind(
     assert written.timings == {**tuned.timings, **taken}
     assert devices.taken_over() == [devices.TakenOver(1, (0, 2), taken)]
     assert devices.taken_over() == []
+    for nothing in ({}, {"mm": None}):  # the first tuning of the box; a cache that is damaged
+        (written,) = devices.for_all_devices([tuned], nothing, tmp_path)
+        assert written.timings == {**tuned.timings, **taken, variants.on(own, 2): 3.0}
+        devices.taken_over()
     fresh = ChoiceVariants(tmp_path)  # the modules of the other GPUs are there too
     assert {fresh.device(name) for name in taken} == {0, 2}
 

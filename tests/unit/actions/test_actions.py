@@ -9,6 +9,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
+from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine
@@ -183,6 +184,17 @@ def test_a_compiler_that_hangs_does_not_hang_doctor(
     monkeypatch.setattr(doctor, "_COMPILER_PATIENCE", 0.5)
     (check,) = doctor._compilers()
     assert check.verdict == "note" and check.value.endswith("does not answer")
+
+
+def test_a_pin_that_does_not_hold_is_noted(layout: Layout) -> None:
+    cache = layout.autotune / SYSTEM
+    before = cache.read_bytes()
+    pin = PinStore(layout).pin(None, TuningKey("mm", INPUTS, "highest"), "Cpp-c2").pin
+    cache.write_bytes(before)
+    total, drifted = (c for c in doctor.examine(layout, "/no/python") if c.name == "pins")
+    assert (total.verdict, total.value) == ("ok", "1")
+    assert (drifted.verdict, drifted.value) == ("note", f"{pin.id} is drifted")
+    assert "--reconcile" in drifted.advice
 
 
 def test_a_compiler_that_is_missing_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

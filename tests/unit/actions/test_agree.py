@@ -12,7 +12,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.errors import PinRefused, ShareInvalid
-from backend.model.choice import Choice
+from backend.model.choice import Choice, Measurement
 from backend.model.events import (
     ChoiceSelected,
     ChoiceTimed,
@@ -28,7 +28,7 @@ from backend.pins.undo import next_undo, undo
 from backend.sharing.share import Machine, Share, SharedPin, share_text
 from rocm_tui.actions.agree import who_took_what
 from rocm_tui.actions.pick import load_model
-from rocm_tui.actions.settle import pin_all, plan_pins
+from rocm_tui.actions.settle import pin_all, plan_pins, with_measured
 from rocm_tui.cli.entry import main
 from rocm_tui.errors import NotPinnable
 from rocm_tui.render import agree as agree_text
@@ -258,3 +258,21 @@ def test_a_thousand_ranks(tmp_path: Path) -> None:
     found = asked(layout)
     assert [len(group.taken) for group in found.differing[0].groups] == [999, 1]
     assert len(found.pairs) == 1
+
+
+def test_a_measurement_counts_for_its_problem_on_its_system(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path / "c")
+    ran(layout.root, 0, FAST, timed=TIMED)
+    ran(layout.root, 1, PINNED, by="pin")
+    taken = list(who_took_what(layout, []).taken)
+    measured = Measurement(KEY.op, KEY.inputs, KEY.precision, NOW, (), system_hash=SYSTEM)
+    assert [t.tuning.measured for t in with_measured(taken, [measured])] == [measured] * 2
+    for other in replace(measured, system_hash="cd" * 32), replace(measured, inputs="[]"):
+        assert with_measured(taken, [other]) == taken
+
+
+def test_only_what_the_own_cache_dir_holds_is_home(tmp_path: Path) -> None:
+    """Pins are planned with what is known there; elsewhere the same key may have other choices."""
+    layout, other = make_layout(tmp_path / "a"), make_layout(tmp_path / "b")
+    assert who_took_what(layout, [str(layout.root)]).home is not None
+    assert who_took_what(layout, [str(other.root)]).home is None

@@ -12,6 +12,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.errors import PinRefused, StoreError
+from backend.model.events import TuningMeasured
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
 from backend.wire.jobs import MeasureJob, TrialJob, WorkerJob
@@ -41,7 +42,7 @@ from rocm_tui.jobs.limits import JobError
 from rocm_tui.render.improve import news_text, note_of, search_json, summary
 from rocm_tui.search.types import Search
 from rocm_tui.session.graph_rows import GraphTuning
-from tests.support.graph_log import inputs, use
+from tests.support.graph_log import inputs, measurement, use, writer_of
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
 
 
@@ -87,6 +88,16 @@ def test_the_heaviest_is_measured_first_and_tried_at_once(layout: Layout) -> Non
     assert [name for name, _ in kinds] == ["MeasureJob", "TrialJob"] * 3
     measured = [job.inputs for _, job in kinds if isinstance(job, MeasureJob)]
     assert measured == [inputs(8), inputs(16), inputs(24)]
+
+
+def test_what_a_session_measured_is_not_measured_again(layout: Layout) -> None:
+    writer = writer_of(layout.root, "another", started=300.0)
+    writer.write(TuningMeasured(measurement(8, "mm-1", "tri-1", 2.0, 1.02)))
+    writer.close()
+    workers = Workers()
+    improve(layout, workers)
+    measured = [job.inputs for job in workers.jobs if isinstance(job, MeasureJob)]
+    assert measured == [inputs(16), inputs(24)]
 
 
 def test_what_measuring_rules_out_is_not_tried_but_the_fastest_of_each_kind_is(

@@ -98,6 +98,14 @@ def test_two_compiles_at_once_keep_their_graphs_apart() -> None:
     assert reader.damaged == 0
 
 
+def test_what_was_said_in_compiles_without_an_end_is_forgotten() -> None:
+    """The oldest first, so that a long run takes no more and more memory."""
+    said = [record("fx_graph_runnable", b"settings", frame, "artifact") for frame in range(9999)]
+    ends = [record("inductor_output_code", b"code", frame) for frame in (0, 9998)]
+    texts = list(TraceCode().read(io.BytesIO(b"".join([*said, *ends]))))
+    assert texts == [b"code\n\n", b"code\nsettings\n"]
+
+
 @given(
     st.lists(st.sampled_from([b"\t", b"\n", b'{"inductor_output_code"', b": {}}", b"[", b"\xff"]))
 )

@@ -73,6 +73,13 @@ def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
     assert (finding.untuned, finding.answer) == (0, "absent")
 
 
+def test_what_is_no_code_is_counted_as_unread_and_each_text_once() -> None:
+    witness = Witness([], {})
+    for data in (TEMPLATES[0].data, b"no code", b"no code"):
+        witness.hear(data)
+    assert (witness.graphs, witness.unread) == (2, 1)
+
+
 def test_the_same_kernel_of_another_build_is_no_launch_of_the_pin() -> None:
     own, other = "A" * 52, "B" * 52
     pin = Pin(TRITON, inputs_of("add", [4096], own), "", "triton_config-1", "it", "", {})

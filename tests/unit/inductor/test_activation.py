@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,14 @@ def test_a_program_whose_launches_are_looked_at_is_recorded_in_a_run_alone(
     activation.autoload()
     assert watched == [kernels.AUTOTUNER, versions.AUTOTUNER]
     assert bool(activated) == recorded
+
+
+def test_a_watched_module_is_the_one_that_its_loader_creates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one in C: an empty module in its place would lack all that it holds."""
+    monkeypatch.delitem(sys.modules, "_opcode", raising=False)
+    done: list[bool] = []
+    activation.when_imported("_opcode", lambda: done.append("_opcode" in sys.modules))
+    assert not done
+    assert importlib.import_module("_opcode").stack_effect and done == [True]

@@ -76,6 +76,8 @@ def test_a_table_is_given_up_though_an_older_one_goes_on() -> None:
 def test_a_row_is_read_to_its_last_digit() -> None:
     row = only_part("triton_mm_3 0.0123 ms 83.7% BLOCK_M=32")
     assert row == Row("triton_mm_3", 0.0123, 83.7, "BLOCK_M=32")
+    assert only_part("# triton_mm_3 0.0123 ms 83.7%") == Row("triton_mm_3", 0.0123, 83.7, "")
+    assert only_part("loss # triton_mm_3 0.0123 ms 83.7%") is None
 
 
 def test_a_log_that_begins_with_a_header_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from pathlib import Path
@@ -13,11 +14,14 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from backend.model.tuning import Tuning
 from backend.processes.shared import MARK_SIZE, place_of
+from backend.wire.jobs import TuneJob
 from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.cli.work import with_log
 from rocm_tui.jobs import run
 from rocm_tui.jobs.limits import Limits, WorkerDied
 from rocm_tui.jobs.run import run_watched
+from rocm_tui.jobs.tune import tuned
+from rocm_tui.jobs.worker import spawn_worker
 from tests.support.broken_workers import broken_python
 
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
@@ -119,3 +123,36 @@ def test_a_mark_that_is_half_written_says_nothing() -> None:
         b"\xff\xfe",
     ):
         assert place_of(text.ljust(MARK_SIZE, b"\0")) is None
+
+
+def test_a_worker_that_does_not_start_leaves_orphans_to_the_system() -> None:
+    """A process adopts orphans only as long as it has a worker."""
+
+    def adopts() -> bool:  # 37 is PR_GET_CHILD_SUBREAPER
+        answer = ctypes.c_int(-1)
+        assert ctypes.CDLL(None).prctl(37, ctypes.byref(answer)) == 0
+        return bool(answer.value)
+
+    before = adopts()
+    with pytest.raises(WorkerDied, match="cannot start a worker with /no/python"):
+        spawn_worker("/no/python")
+    assert adopts() == before
+
+
+@pytest.mark.parametrize(("blamed", "tried"), [(None, [{}]), ("Cpp-2", [{}, {"Cpp-2": "it died"}])])
+def test_a_tuning_ends_where_no_other_choice_is_to_blame(
+    blamed: str | None, tried: list[dict[str, str]]
+) -> None:
+    """Nobody is, or one that was left out already."""
+    jobs: list[dict[str, str]] = []
+
+    def run(job: Any) -> Any:
+        jobs.append(dict(job.broken))
+        assert len(jobs) < 9, "it is tried again and again"
+        error = WorkerDied("it died")
+        error.blamed = blamed
+        raise error
+
+    with pytest.raises(WorkerDied, match="it died"):
+        tuned(run, TuneJob("mm"), any_mode=True)
+    assert jobs == tried

@@ -86,6 +86,29 @@ def test_a_symbolic_size_stands_for_every_size() -> None:
     assert verdict(text, "mm-c1") == "same"
 
 
+def test_a_view_of_what_is_computed_may_get_another_layout() -> None:
+    """Inductor decides it after the graph was printed; an input keeps its own."""
+    turned = f"[{A.replace('256, 1, 0', '1, 512, 0')}, {B}]"
+    node = '        {0}: "f16[512, 256][256, 1]cuda:0" = torch.ops.aten.{0}.default({1})\n'
+    nodes = node.format("relu", "arg0_1") + node.format("view", "relu, [512, 256]") + "        mm:"
+    graph = GRAPH.replace("        mm:", nodes).replace("mm.default(arg0_1", "mm.default(view")
+    text = TRITON.replace(
+        "    buf0 =",
+        "    buf1 = empty_strided_cuda((512, 256), (1, 512), torch.float16)\n    buf0 =",
+    )
+    wanted = Wanted("mm", turned, "mm-c1", RIVALS)
+    assert judge(read_graph_text(form(text + graph).encode()), wanted) == "other"
+    of_input = graph.replace("view.default(relu", "view.default(arg0_1")
+    assert judge(read_graph_text(form(text + of_input).encode()), wanted) == "absent"
+
+
+def test_a_product_that_was_a_convolution_is_not_ruled_out_by_its_sizes() -> None:
+    """Its operands are views, whose sizes no text has to name."""
+    wanted = Wanted("mm", KEY, "mm-c1", RIVALS)
+    assert not may_hold(b"extern_kernels.mm(arg0_1, arg1_1, out=buf0)", wanted)
+    assert may_hold(b"triton_tem_fused_convolution_mm_0.run(arg0_1, arg1_1, buf0)", wanted)
+
+
 def test_what_was_compiled_without_autotuning_is_nobodys() -> None:
     text = form(EXTERN, call="extern_kernels.mm(arg0_1, arg1_1, out=buf0)")
     said = "[abc] inductor_config[max_autotune]: {}\n[def] inductor_config[max_autotune_gemm]: {}\n"

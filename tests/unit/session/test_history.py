@@ -12,7 +12,7 @@ from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from rocm_tui.actions.history import problem_history
-from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.actions.pick import load_model, pick_tuning
 from rocm_tui.cli.entry import main
 from rocm_tui.render.history import chart, entries
 from rocm_tui.session.history import History, same_problem
@@ -62,6 +62,16 @@ def test_what_no_source_dates_is_said_to_be_undated(tmp_path: Path) -> None:
     assert chart(history, 80, 12) == []
     (entry,) = entries(history)
     assert entry.number is None
+
+
+def test_what_a_log_alone_tells_of_is_of_no_known_system(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("AUTOTUNE mm(8x64, 64x64)\n  mm 0.02 ms 100.0%\n  triton_mm_1 0.04 ms 50.0%\n")
+    layout = Layout(tmp_path)
+    model = load_model(layout, also=[str(log)])
+    (row,) = model.rows()
+    (event,) = problem_history(model, row, layout).undated
+    assert (event.label, event.stand.triton, event.stand.rocm) == ("mm", "", "")
 
 
 def test_what_was_only_taken_from_the_cache_was_not_tuned_then(tmp_path: Path) -> None:

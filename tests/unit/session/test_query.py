@@ -131,6 +131,7 @@ def test_what_passes(text: str, keys: str) -> None:
         ("choices:5..2", 9, "5 is more than 2: write choices:2..5"),
         ("time:1,3ms..50us", 8, "3ms is more than 50us: write time:50us..3ms"),
         ("op>mm", 1, "op is no number: op:mm"),
+        ("gain>1..2", 6, "gain wants a number"),
         ("(mm", 1, "no ) ends this ("),
         ("mm)", 3, "no ( stands before this )"),
         ("mm ()", 4, "nothing stands between"),
