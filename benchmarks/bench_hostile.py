@@ -41,7 +41,7 @@ from rocm_tui.ingest.formats.profiler_trace import ProfilerTrace
 from rocm_tui.ingest.formats.torch_trace import TorchTrace
 from rocm_tui.report.job import report
 from rocm_tui.session.model import Row
-from rocm_tui.session.quantity import quantity
+from rocm_tui.session.numbers import quantity
 from rocm_tui.session.query.fields import Facts, Known
 from rocm_tui.session.query.grammar import LONGEST, parse, read
 from rocm_tui.session.query.match import predicate

@@ -29,12 +29,16 @@ from rocm_tui.report.agreement import (
     with_identities,
 )
 from rocm_tui.report.ranks import jobs_of, session_labels
-from rocm_tui.session.by_device import device_name
-from rocm_tui.session.join import bucket_of
-from rocm_tui.session.merge import is_cache
+from rocm_tui.session.in_use import device_name
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.named import NoSuchSession, find_sessions, meant, short_names
-from rocm_tui.session.processes import is_worker
+from rocm_tui.session.sessions import (
+    NoSuchSession,
+    find_sessions,
+    is_worker,
+    required_sessions,
+    short_names,
+)
+from rocm_tui.session.views import bucket_of, is_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ def who_took_what(layout: Layout, texts: Sequence[str], run: str = "") -> Told:
         path = Path(text)
         if text != "-" and not path.exists() and texts:
             home = home or _model(layout, str(layout.root))
-            ids = meant(home.sessions.values(), text, str(layout.root))
+            ids = required_sessions(home.sessions.values(), text, str(layout.root))
             told.append(_of_sessions(home, ids, names[text]))
         elif text != "-" and path.is_file() and is_export(path):
             told.append(_of_export(read_share(path), text, names.get(text, text)))

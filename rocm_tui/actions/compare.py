@@ -12,7 +12,7 @@ from rocm_tui.actions.pick import load_model, require_read
 from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.session.model import Model
-from rocm_tui.session.named import NoSuchSession, meant
+from rocm_tui.session.sessions import NoSuchSession, required_sessions
 
 
 def read_part(
@@ -30,7 +30,7 @@ def read_part(
     model = _model(layout, [str(layout.root), *also])
     require_read(model, also)
     try:
-        ids = meant(model.sessions.values(), text, str(layout.root))
+        ids = required_sessions(model.sessions.values(), text, str(layout.root))
     except NoSuchSession as error:
         raise NoSuchSession(f"{name}: {error}") from None
     return of_sessions(text, ids, model), model.problems

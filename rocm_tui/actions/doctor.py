@@ -44,7 +44,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.limits import JobTimeout
 from rocm_tui.jobs.worker import run_job
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.devices import told
+from rocm_tui.session.device_readings import device_in_words
 
 PATIENCE = 120.0
 """Seconds that the Python with torch has to answer: a first import from a slow disk takes one
@@ -112,7 +112,7 @@ def gpu_checks() -> Iterator[Check]:
             break
         time.sleep(0.02)
     for one in readers.seen():
-        value, missing = told(one)
+        value, missing = device_in_words(one)
         yield Check(f"gpu {one.device.label}", "note" if missing else "ok", value, missing)
     readers.stop()
 

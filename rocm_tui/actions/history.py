@@ -12,9 +12,8 @@ from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.pins.file import HistoryEntry
 from rocm_tui.actions.pin import pin_history
-from rocm_tui.session.history import History, cache_files, history
+from rocm_tui.session.history import History, Versions, cache_files, history, system_versions
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.systems import Versions, system_versions
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob, try_modes, without_broken
 from rocm_tui.jobs.worker import run_job
 from rocm_tui.session import stats
+from rocm_tui.session.devices import Peak, TunedDevice
 from rocm_tui.session.model import Row
-from rocm_tui.session.peaks import Peak, TunedDevice
-from rocm_tui.session.possible import why_not_measured
+from rocm_tui.session.refusals import why_not_measured
 
 
 class NotMeasurable(RocmTuiError):

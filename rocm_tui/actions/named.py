@@ -8,7 +8,7 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from rocm_tui.actions.pick import load_model
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.named import NoSuchSession, find_sessions, hint
+from rocm_tui.session.sessions import NoSuchSession, find_sessions, hint
 
 
 def load_named(layout: Layout, texts: Sequence[str]) -> tuple[Model, list[Row], list[str]]:

@@ -11,10 +11,10 @@ from backend.pins.store import PinStore
 from rocm_tui.errors import NoSuchSource, NoSuchTuning
 from rocm_tui.ingest.follow.reading import read_sources, with_tunings
 from rocm_tui.ingest.records import Unread
+from rocm_tui.session.attachments import with_torch
 from rocm_tui.session.find import find_row
-from rocm_tui.session.graph_texts import tell_graphs
+from rocm_tui.session.graph_rows import tell_graphs
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.proofs import with_torch
 
 
 def load_model(

@@ -19,7 +19,7 @@ from backend.pins.undo import Undo, next_undo, undo
 from rocm_tui.errors import NoSuchChoice, NotPinnable
 from rocm_tui.session.find import find_device_choice, system_hash
 from rocm_tui.session.model import Row
-from rocm_tui.session.possible import why_not_hashed, why_not_pinned_there, why_wrong
+from rocm_tui.session.refusals import why_not_hashed, why_not_pinned_there, why_wrong
 
 
 @dataclass(frozen=True, slots=True)

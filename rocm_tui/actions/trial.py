@@ -21,7 +21,7 @@ from rocm_tui.jobs.run import RunJob, try_modes, without_broken
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
-from rocm_tui.session.possible import TRIED, why_not_alone, why_not_hashed, why_not_tried
+from rocm_tui.session.refusals import TRIED, why_not_alone, why_not_hashed, why_not_tried
 
 BASELINE: Arm = ()
 UNASKED = 3

@@ -22,7 +22,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.session.graph_rows import GraphRow, find_graph
 from rocm_tui.session.model import Row
-from rocm_tui.session.possible import TRIED, why_not_alone, why_not_tried
+from rocm_tui.session.refusals import TRIED, why_not_alone, why_not_tried
 
 CAPTURE = "run it with `rocm-tui run --capture -- ...` first"
 MOST_TEXT = 32 << 20

@@ -20,7 +20,7 @@ from rocm_tui.jobs.run import RunJob
 from rocm_tui.jobs.tune import TuneOptions, problem_of
 from rocm_tui.meant import did_you_mean
 from rocm_tui.session.model import Row
-from rocm_tui.session.possible import why_not_tuned
+from rocm_tui.session.refusals import why_not_tuned
 
 BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
 """Inductor's names of what it can tune a matrix product with."""

@@ -12,9 +12,8 @@ from rocm_tui.config.memory import Memory
 from rocm_tui.config.places import state_path
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.fields import Facts, Known
-from rocm_tui.session.query.grammar import parse
+from rocm_tui.session.query.grammar import EVERYTHING, Query, parse
 from rocm_tui.session.query.match import predicate
-from rocm_tui.session.query.tree import EVERYTHING, Query
 
 filter_option = click.option(
     "--filter",

@@ -21,7 +21,7 @@ from rocm_tui.render.problems import problem_json, trouble_lines
 from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
-from rocm_tui.session.query.order import ordered
+from rocm_tui.session.query.match import ordered
 
 
 @click.command()

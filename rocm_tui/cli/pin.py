@@ -52,7 +52,7 @@ from rocm_tui.render.pins import (
 )
 from rocm_tui.render.table import text_table
 from rocm_tui.session.find import find_pins
-from rocm_tui.session.possible import why_wrong
+from rocm_tui.session.refusals import why_wrong
 
 
 @click.command()

@@ -37,9 +37,9 @@ from rocm_tui.compare.verdict import noise
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.records import Seen, uid_of
-from rocm_tui.session.join import problem_of
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.numbers import percent
+from rocm_tui.session.views import problem_of
 
 
 def whole(label: str, model: Model) -> Part:

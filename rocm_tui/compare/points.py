@@ -41,9 +41,9 @@ from rocm_tui.compare.verdict import (
     usable,
 )
 from rocm_tui.session import stats
-from rocm_tui.session.clock import blur
+from rocm_tui.session.attachments import counting
 from rocm_tui.session.model import Row
-from rocm_tui.session.systems import counting
+from rocm_tui.session.stats import blur
 
 
 @dataclass(frozen=True, slots=True)

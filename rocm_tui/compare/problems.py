@@ -16,7 +16,7 @@ from backend.model.origin import device_kind
 from backend.model.session import systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.compare.types import Part
-from rocm_tui.session import join
+from rocm_tui.session import views
 from rocm_tui.session.model import Row
 
 Facts = tuple[object, ...]
@@ -105,7 +105,7 @@ def facts_of(tuning: Tuning, part: Part) -> Facts:
     precision = tuning.precision or ""
     new = _DIALECT in precision
     return (
-        join.problem_of(tuning),
+        views.problem_of(tuning),
         inputs,
         precision if new else "",
         "" if new else precision,

@@ -16,7 +16,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob, try_modes
-from rocm_tui.session.possible import why_not_tuned
+from rocm_tui.session.refusals import why_not_tuned
 
 SPACES = ("default", "exhaustive")
 _SEARCH_SPACES: Mapping[str, SearchSpace] = {"default": "DEFAULT", "exhaustive": "EXHAUSTIVE"}

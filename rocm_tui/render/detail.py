@@ -18,8 +18,7 @@ from rocm_tui.render.tuned_tables import beside_text, entry_facts, entry_verdict
 from rocm_tui.render.tunings import DEVICES, time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.by_device import by_kernel, device_name
-from rocm_tui.session.in_use import in_use, pinned_choice
+from rocm_tui.session.in_use import by_kernel, device_name, in_use, pinned_choice
 from rocm_tui.session.model import Row
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line, Span
-from rocm_tui.session.devices import Shown, memory
+from rocm_tui.session.device_readings import DeviceReading, memory
 from rocm_tui.session.numbers import shorten
 
 NONE = "–"
@@ -20,7 +20,7 @@ LINES = 4
 _GAP = 2
 
 
-def lines(devices: Sequence[Shown], width: int, height: int) -> list[Line]:
+def lines(devices: Sequence[DeviceReading], width: int, height: int) -> list[Line]:
     """The strip on a screen of this size: few lines, several devices in one where they are many."""
     rows = max(1, min(LINES, height // 6))
     most = max(1, (width + _GAP) // (LEAST + _GAP))
@@ -48,13 +48,13 @@ def _cells(spans: Sequence[Span]) -> int:
     return sum(len(text) for text, _ in spans)
 
 
-def _more(rest: Sequence[Shown], each: int) -> Span:
+def _more(rest: Sequence[DeviceReading], each: int) -> Span:
     busy = [one.busy for one in rest if one.busy is not None]
     most = f", up to {max(busy):.0f} % busy" if busy else ""
     return shorten(f"… {len(rest)} more{most}", each), "dim"
 
 
-def cell(one: Shown, width: int) -> Line:
+def cell(one: DeviceReading, width: int) -> Line:
     """A device, in exactly or less than `width` cells."""
     label = f"{plain(one.label, 4):>2}"
     head: Span = (f"{label}  ", "dim")
@@ -95,7 +95,7 @@ def _number(value: float | None, width: int) -> str:
     return (NONE if value is None else f"{value:.0f}").rjust(width)
 
 
-def _memory(one: Shown, narrow: bool) -> str:
+def _memory(one: DeviceReading, narrow: bool) -> str:
     """`142/192G`, or with its unit written out."""
     text = memory(one)
     if text is None:

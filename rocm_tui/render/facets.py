@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field
-from rocm_tui.session import facets
-from rocm_tui.session.by_device import device_name
+from rocm_tui.session import grouping
+from rocm_tui.session.in_use import device_name
 from rocm_tui.session.model import Row
 
 DEVICE: Field[Row] = Field(
@@ -24,7 +24,7 @@ LAYOUT: Field[Row] = Field(
     about="N by rows, T by columns, of both factors; + with gaps",
 )  # fmt: skip
 RANK: Field[Row] = Field(
-    "rank", "RANK", 4, 4, drop=4, right=True, style="dim", text=facets.rank_of,
+    "rank", "RANK", 4, 4, drop=4, right=True, style="dim", text=grouping.rank_of,
     about="process of a distributed job; shown if several are known",
 )  # fmt: skip
 SOURCE: Field[Row] = Field(
@@ -33,7 +33,7 @@ SOURCE: Field[Row] = Field(
 )  # fmt: skip
 TUNER: Field[Row] = Field(
     "tuner", "TUNER", 8, 12, drop=3, style="accent",
-    text=lambda row: plain(facets.tuner_of(row)) or "inductor",
+    text=lambda row: plain(grouping.tuner_of(row)) or "inductor",
     about="whose table has it; shown if not all are Inductor's",
 )  # fmt: skip
 FACETS: tuple[Field[Row], ...] = (TUNER, DEVICE, DEVICES, LAYOUT, RANK, SOURCE)
@@ -42,17 +42,17 @@ KEYS = frozenset(field.key for field in FACETS)
 
 def source_text(row: Row, names: Mapping[str, str]) -> str:
     """By one of `names`, else in full."""
-    source = facets.source_of(row)
+    source = grouping.source_of(row)
     return plain(names.get(source, source))
 
 
 def shown(
     rows: Sequence[Row],
-    differing: Callable[[Sequence[Row]], tuple[str, ...]] = facets.differing,
+    differing: Callable[[Sequence[Row]], tuple[str, ...]] = grouping.differing,
     named: Callable[[Sequence[Row]], Mapping[str, str]] | None = None,
 ) -> tuple[dict[str, Field[Row]], Mapping[str, str]]:
     """The columns that differ among these rows, by key; and short names of their sources.
     `differing` and `named` may remember what they said of rows."""
     keys = differing(rows)
-    names = (named or facets.SourceNames().of)(rows) if "source" in keys else {}
+    names = (named or grouping.SourceNames().of)(rows) if "source" in keys else {}
     return {field.key: field for field in FACETS if field.key in keys}, names

@@ -17,7 +17,7 @@ from rocm_tui.render.table import Field, Line, attributes, text_table
 from rocm_tui.render.tunings import row_problem_json
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.history import Event, History
-from rocm_tui.session.named import short_names
+from rocm_tui.session.sessions import short_names
 
 _UNKNOWN = "not known"
 

@@ -15,19 +15,19 @@ from rocm_tui.render.side_by_side import cells
 from rocm_tui.render.table import Line
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.kernel_source import Kernel
+from rocm_tui.session.kernel_source import ChoiceKernel
 from rocm_tui.session.model import Row
 
 _NAME = 12
 _VALUE = 12
 
 
-def facts(row: Row, choice: Choice, kernel: Kernel, width: int) -> list[Line]:
+def facts(row: Row, choice: Choice, kernel: ChoiceKernel, width: int) -> list[Line]:
     """The page `resources` of the Source screen."""
     return [*_taken(kernel, width), (), *_share(row, choice, width), (), *_config(choice, width)]
 
 
-def _taken(kernel: Kernel, width: int) -> Iterator[Line]:
+def _taken(kernel: ChoiceKernel, width: int) -> Iterator[Line]:
     known = kernel.resources
     if isinstance(known, Unknown):
         yield (("Of its GPU", "accent"),)

@@ -8,9 +8,9 @@ from backend.counted import counted, noun
 from backend.model.choice import Choice, Output
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import attributes
+from rocm_tui.session.in_use import output_change
 from rocm_tui.session.model import Row
-from rocm_tui.session.outputs import output_change
-from rocm_tui.session.possible import why_wrong
+from rocm_tui.session.refusals import why_wrong
 
 ABOUT = (
     "choices of one letter gave the same bits; ✗ so many elements are further off than rounding "

@@ -17,8 +17,8 @@ from rocm_tui.report.roofline import Point, Roofline
 from rocm_tui.report.types import Disagreement, MissingBackend, Party, Repeated, Report, Savings
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.devices import Peak
 from rocm_tui.session.model import Row
-from rocm_tui.session.peaks import Peak
 
 _PROBLEM = PROBLEM[1:]
 

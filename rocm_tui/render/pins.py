@@ -19,8 +19,7 @@ from rocm_tui.render import narrow
 from rocm_tui.render.table import Field, attributes, hanging
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.by_device import device_name, kernel
-from rocm_tui.session.in_use import in_use
+from rocm_tui.session.in_use import device_name, in_use, kernel_identity
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
@@ -388,7 +387,7 @@ def pin_effect(row: Row, choice: Choice) -> list[str]:
 def _effect_on(device: Row, choice: Choice) -> str:
     """The same of one of several devices, in short."""
     tuning, now, name = device.tuning, in_use(device), device_name(device)
-    own = next((c for c in tuning.choices if kernel(c) == kernel(choice)), None)
+    own = next((c for c in tuning.choices if kernel_identity(c) == kernel_identity(choice)), None)
     if own is None or own.failed:
         return f"{name} was tuned without it, and takes its own best."
     if now is own:

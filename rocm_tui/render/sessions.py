@@ -12,7 +12,7 @@ from backend.model.activity import Activity
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, text_table
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.processes import WORKER, is_worker
+from rocm_tui.session.sessions import WORKER, is_worker
 
 if TYPE_CHECKING:  # the words of a state need none of it
     from rocm_tui.report.sessions import SessionRow

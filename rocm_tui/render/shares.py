@@ -8,7 +8,7 @@ from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, Line, Span
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.shares import Part, Share
+from rocm_tui.session.graphs import Part, Share
 
 SIGNS = {"seen": "", "measured": "", "once": "~", "at most": "≤"}
 """What stands before a share, by how it is known."""

@@ -8,7 +8,7 @@ from rocm_tui.render.lint import MARKS
 from rocm_tui.render.table import Field
 from rocm_tui.render.tuned_tables import ASKED, NAMES
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.asked import asked_sizes
+from rocm_tui.session.stats import asked_sizes
 from rocm_tui.tables.shelf import Shelved
 
 

@@ -21,14 +21,14 @@ from rocm_tui.render.choices import RESOURCES, Footprint, verdict_word
 from rocm_tui.render.table import attributes, hanging, table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.kernel_resources import Known
+from rocm_tui.session.kernel_resources import ResourceUse
 
 
-def tell(answers: Mapping[str, Known | Unknown]) -> dict[str, Footprint]:
+def tell(answers: Mapping[str, ResourceUse | Unknown]) -> dict[str, Footprint]:
     return {hash_: Footprint(cells(answer), sentence(answer)) for hash_, answer in answers.items()}
 
 
-def cells(known: Known | Unknown) -> dict[str, str]:
+def cells(known: ResourceUse | Unknown) -> dict[str, str]:
     """A text for each of RESOURCES; none if it is unknown."""
     if isinstance(known, Unknown):
         return {}
@@ -39,7 +39,7 @@ def cells(known: Known | Unknown) -> dict[str, str]:
     return dict(zip((column.key for column in RESOURCES), texts, strict=True))
 
 
-def sentence(known: Known | Unknown) -> str:
+def sentence(known: ResourceUse | Unknown) -> str:
     """All that is known, on one line."""
     if isinstance(known, Unknown):
         return f"registers and LDS unknown: {known.reason}"
@@ -61,14 +61,16 @@ def sentence(known: Known | Unknown) -> str:
     return f"{known.target.arch or known.target}: {', '.join(facts)}"
 
 
-def block(choices: Sequence[Choice], answers: Mapping[str, Known | Unknown]) -> str:
+def block(choices: Sequence[Choice], answers: Mapping[str, ResourceUse | Unknown]) -> str:
     """What `show` prints of those choices that `found` tells of; empty if it tells of none.
 
     A table of those that are known, then why the others are not.
     """
     ours = [(c, answer) for c in choices if (answer := answers.get(c.hash or "")) is not None]
     known = [
-        [plain(c.label), *cells(known).values()] for c, known in ours if isinstance(known, Known)
+        [plain(c.label), *cells(known).values()]
+        for c, known in ours
+        if isinstance(known, ResourceUse)
     ]
     header = ("a kernel takes", *(column.title for column in RESOURCES))
     lines = [table(header, known, "l" + "r" * len(RESOURCES))] if known else []
@@ -80,7 +82,7 @@ def block(choices: Sequence[Choice], answers: Mapping[str, Known | Unknown]) -> 
     return "\n".join(lines)
 
 
-def resources_json(known: Known | Unknown | None) -> dict[str, Any] | None:
+def resources_json(known: ResourceUse | Unknown | None) -> dict[str, Any] | None:
     """LDS and scratch in bytes; numbers that are not known are null, as is all of a foreign one."""
     if known is None:
         return None
@@ -109,7 +111,7 @@ def _limit(held: Occupancy) -> str:
     return "full" if held.limited_by == "waves" else held.limited_by
 
 
-def _spills(known: Known) -> int | None:
+def _spills(known: ResourceUse) -> int | None:
     taken = known.resources
     if taken.vgpr_spills is None:
         return None

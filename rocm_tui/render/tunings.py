@@ -19,10 +19,9 @@ from rocm_tui.render.tuned_tables import beside_json, entry_json
 from rocm_tui.session import in_use as used
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.by_device import device_name, used_by_all
-from rocm_tui.session.in_use import in_use, pinned_choice
-from rocm_tui.session.layout import layout_of
+from rocm_tui.session.in_use import device_name, in_use, pinned_choice, used_by_all
 from rocm_tui.session.model import Row
+from rocm_tui.session.stats import layout_of
 
 _WORDS = {"tied": "tie", "unclear": "unclear"}
 

@@ -27,10 +27,9 @@ from rocm_tui.report.types import (
     missing_backends,
 )
 from rocm_tui.session import stats
-from rocm_tui.session.clock import waited
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
-from rocm_tui.session.stats import versus
+from rocm_tui.session.stats import versus, waited
 
 MAY_WAIT = 0.9
 WAITS = 4

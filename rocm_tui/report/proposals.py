@@ -17,7 +17,7 @@ from rocm_tui.report.agreement import (
     measured,
     own_choice,
 )
-from rocm_tui.session.possible import why_wrong
+from rocm_tui.session.refusals import why_wrong
 
 By = Literal["measured", "tie", "timings"]
 """Measured to be faster; measured to be as fast as others, of which the times of all tell one; or

@@ -20,7 +20,7 @@ from rocm_tui.report.types import Disagreement, Party
 from rocm_tui.session import stats
 from rocm_tui.session.graphs import runs_of
 from rocm_tui.session.model import Row
-from rocm_tui.session.processes import run_of
+from rocm_tui.session.sessions import run_of
 from rocm_tui.session.stats import versus
 
 

@@ -25,8 +25,7 @@ from backend.model.origin import device_kind
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.session import stats
-from rocm_tui.session.model import Row
-from rocm_tui.session.peaks import (
+from rocm_tui.session.devices import (
     MathKind,
     NoPeak,
     Peak,
@@ -37,6 +36,7 @@ from rocm_tui.session.peaks import (
     math_kind,
     peak_of,
 )
+from rocm_tui.session.model import Row
 
 Bound = Literal["memory", "cache", "compute"]
 Wrong = Literal["time", "peak"]

@@ -12,8 +12,7 @@ from backend.model.activity import Activity
 from backend.model.session import Session
 from rocm_tui.compare.comparison import tuning_seconds
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.named import names
-from rocm_tui.session.processes import Process
+from rocm_tui.session.sessions import Process, names
 
 _UNTUNED = ("only", "deterministic")
 """Why a choice was taken where there was nothing to time."""

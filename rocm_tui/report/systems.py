@@ -10,7 +10,7 @@ from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.compare.types import Part
 from rocm_tui.session.model import Row
-from rocm_tui.session.named import names
+from rocm_tui.session.sessions import names
 
 
 def rows_by_system(part: Part) -> dict[str, list[Row]]:

@@ -1,104 +1,409 @@
-"""What is shown of a device: numbers that keep still while they hardly change, and in words."""
+"""Devices: what they can do at best, which one tuned something, and times that none can have had.
+
+The table has the peaks that makers publish: dense figures, not those with structured sparsity,
+10^12 operations a second by kind of arithmetic, matrix units where the device has them, and 10^9
+bytes a second. A figure that is not published is left out. Where it was checked: rate a clock and
+compute unit, times units, times clock.
+
+Three kinds of single times are suspicious. A call on a busy CPU waits for its neighbour's time
+slice, so that its time is a multiple of 4 ms, a tick of Linux's scheduler at its usual 250 Hz (8.0
+and 16.0 ms in real logs, of kernels that took 0.8 ms when measured). A kernel cannot be faster than
+its device computes, nor, if its operands come from memory, than that gives them; on a CPU the
+operands of one call are in the caches after the call before, so that only the arithmetic counts.
+And where the next choice or ATen takes 50 times as long, one of both times is wrong more often than
+not: 578 times became 1.9 times when measured. A measurement settles it, also one in which the
+choice could not be run. Limits: one time of a hundred is a multiple of 4 ms by chance, and a CPU
+has no published peak.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Literal, get_args
 
-from backend.counted import noun
-from backend.measure.machine.devices import NOTHING, Seen
-from backend.model.session import Fault
-from rocm_tui.harmless import plain
+from backend.model.cache_level import CacheLevel
+from backend.model.choice import Choice
+from backend.model.ops import factors, flops, traffic
+from backend.model.origin import device_kind
+from backend.model.problem import Problem
+from backend.model.session import Session, systems_of
+from backend.model.tuning import Tuning
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
 
-_GIB = float(1 << 30)
+MathKind = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
+"""Kinds of arithmetic: `tf32` is float32 operands on TF32 or XF32 units, `half` fp16 and bf16."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What stands in the cell of a device: numbers that change by less than is worth a repaint
-    stay. None is not known; `why` says so of all of it."""
+class Peak:
+    """What a device can do at best: `gbs` from memory, and from `caches`, the smallest first.
+    `source` says in words where the figures are from, `measured` whether from this machine."""
 
-    label: str
     name: str
-    busy: float | None = None
-    used: float | None = None
-    total: float | None = None
-    power: float | None = None
-    temperature: float | None = None
-    clock: float | None = None
-    throttled: tuple[str, ...] = ()
-    why: str = ""
+    tflops: Mapping[MathKind, float]
+    gbs: float
+    source: str
+    caches: tuple[CacheLevel, ...] = ()
+    measured: bool = False
 
 
-def shown(seen: Seen, before: Shown | None = None) -> Shown:
-    """The cell of a device that now tells this, where `before` stands there."""
-    device, reading = seen.device, seen.reading or NOTHING
-    old = before or Shown(device.label, device.name)
-    usage, state = reading.usage, reading.state
-    total = usage.memory_total
-    return Shown(
-        device.label,
-        device.name,
-        _settled(old.busy, usage.busy, 3, whole=(0, 100)),
-        _settled(old.used, usage.memory_used, max(0.05 * _GIB, (total or 0) / 256)),
-        total,
-        _settled(old.power, state.power_w, max(4, (state.power_w or 0) * 0.03)),
-        _settled(old.temperature, state.temperature_c, 2),
-        _settled(old.clock, state.clock_mhz, 50),
-        state.throttled,
-        seen.why,
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A row of the table.
+
+    `units` are the compute units (or SMs) that PyTorch reports; a Radeon may report pairs of them.
+    The dies of a module are devices of their own, each with its share of the module's figures.
+    """
+
+    name: str
+    arch: str
+    units: tuple[int, ...]
+    peak: Peak
+
+
+@dataclass(frozen=True, slots=True)
+class NoPeak:
+    """Why no peak is known of a device."""
+
+    reason: str
+
+
+_TABLE = """
+name                    arch     units dies    GB/s   fp64   fp32   tf32    half     fp8    int8
+AMD Instinct MI210      gfx90a     104    1  1638.4   45.3   45.3      -   181.0       -   181.0
+AMD Instinct MI250      gfx90a     104    2  3276.8   90.5   90.5      -   362.1       -   362.1
+AMD Instinct MI250X     gfx90a     110    2  3276.8   95.7   95.7      -   383.0       -   383.0
+AMD Instinct MI300A     gfx942     228    1  5300.0  122.6  122.6  490.3   980.6  1961.2  1961.2
+AMD Instinct MI300X     gfx942     304    1  5300.0  163.4  163.4  653.7  1307.4  2614.9  2614.9
+AMD Instinct MI325X     gfx942     304    1  6000.0  163.4  163.4  653.7  1307.4  2614.9  2614.9
+AMD Instinct MI350X     gfx950     256    1  8000.0   72.1  144.2      -  2306.9  4613.7  4613.7
+AMD Instinct MI355X     gfx950     256    1  8000.0   78.6  157.3      -  2516.6  5033.2  5033.2
+AMD Radeon RX 7900 XTX  gfx1100     96    1   960.0      -   61.4      -   122.8       -   122.8
+AMD Radeon RX 7900 XT   gfx1100     84    1   800.0      -   51.6      -   103.2       -   103.2
+AMD Radeon RX 7900 GRE  gfx1100     80    1   576.0      -   46.0      -    92.0       -    92.0
+AMD Radeon RX 9070 XT   gfx1201     64    1   640.0      -   48.7      -   195.0   389.0   389.0
+AMD Radeon RX 9070      gfx1201     56    1   640.0      -   36.1      -   145.0   289.0   289.0
+NVIDIA H100 80GB HBM3   sm_90      132    1  3350.0   66.9   66.9  494.7   989.4  1978.9  1978.9
+NVIDIA H100 PCIe        sm_90      114    1  2000.0   51.2   51.2  378.0   756.5  1513.0  1513.0
+NVIDIA H200             sm_90      132    1  4800.0   66.9   66.9  494.7   989.4  1978.9  1978.9
+"""
+_SOURCES = {
+    "gfx90a": "AMD Instinct MI200 series data sheets, CDNA 2 white paper",
+    "gfx942": "AMD Instinct MI300 series data sheets, CDNA 3 white paper",
+    "gfx950": "AMD Instinct MI350 series data sheets, CDNA 4 white paper",
+    "gfx1100": "AMD product page, WMMA rates of RDNA 3",
+    "gfx1201": "AMD product page, WMMA rates of RDNA 4 without sparsity",
+    "sm_90": "NVIDIA data sheet, half of its figures with sparsity",
+}
+_CACHES: Mapping[str, tuple[CacheLevel, ...]] = {
+    "MI2": (CacheLevel("L2", 8 << 20, 6963.0),),
+    "MI300A": (
+        CacheLevel("L2", 4 << 20, 25804.0),
+        CacheLevel("Infinity Cache", 256 << 20, 17200.0),
+    ),
+    "MI3": (CacheLevel("L2", 4 << 20, 34406.0), CacheLevel("Infinity Cache", 256 << 20, 17200.0)),
+    "MI35": (CacheLevel("L2", 4 << 20), CacheLevel("Infinity Cache", 256 << 20)),
+    "7900 XTX": (CacheLevel("Infinity Cache", 96 << 20, 3500.0),),
+    "7900 XT": (CacheLevel("Infinity Cache", 80 << 20, 2900.0),),
+    "7900 GRE": (CacheLevel("Infinity Cache", 64 << 20),),
+    "9070": (CacheLevel("Infinity Cache", 64 << 20),),
+    "H100": (CacheLevel("L2", 50 << 20),),
+    "H200": (CacheLevel("L2", 50 << 20),),
+}
+"""By the longest of these that is in a device's name; of a module, those of one die.
+
+CDNA 2 and 3 white papers: an L2 gives 128 bytes a clock and channel, of which a die has 32 (at 1.7
+GHz) or 16 (at 2.1 GHz, 8 dies, of the MI300A 6; what fits in one die's 4 MB counts), the Infinity
+Cache of the MI300 17.2 TB/s. AMD's product pages tell the effective bandwidth of a Radeon's; where
+no bandwidth is published none stands here.
+"""
+_ALSO = {
+    "amd instinct mi250x/mi250": ("AMD Instinct MI250X", "AMD Instinct MI250"),
+    "amd instinct mi250x / mi250": ("AMD Instinct MI250X", "AMD Instinct MI250"),
+}
+"""Names under which drivers report one of several devices."""
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """All rows of the table, which few screens need."""
+    return tuple(_rows())
+
+
+def _rows() -> Iterator[Device]:
+    """The figures are those of the module or card, of which each die is a device."""
+    head, *lines = _TABLE.strip().splitlines()
+    kinds: tuple[MathKind, ...] = get_args(MathKind)
+    for line in lines:
+        name, arch, units, dies, gbs, *figures = line.rsplit(maxsplit=len(head.split()) - 1)
+        pairs = zip(kinds, figures, strict=True)
+        tflops = {kind: float(cell) / int(dies) for kind, cell in pairs if cell != "-"}
+        title = name + (" (one die)" if dies != "1" else "")
+        caches = _CACHES[max((part for part in _CACHES if part in name), key=len)]
+        peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch], caches)
+        pairs_of_units = (int(units) // 2,) if "Radeon" in name else ()
+        yield Device(name, arch, (int(units), *pairs_of_units), peak)
+
+
+def find_peak(name: str | None, arch: str | None, units: int | None) -> Peak | NoPeak:
+    """The peak of the device that PyTorch reports under this name, architecture and unit count.
+
+    The units tell devices of one name apart. An architecture alone names no device: others than
+    those of the table have it too.
+    """
+    known = (name or "").partition(":")[0]
+    candidates = _of_arch(known or (arch or "").partition(":")[0])
+    if candidates and (not known or known == candidates[0].arch):
+        return NoPeak(f"{candidates[0].arch} may be {_or(candidates)}, or another device")
+    named = _called(known)
+    if not named:
+        return NoPeak(f"no data sheet of {known or arch or 'this device'} is known here")
+    fits = [device for device in named if units is None or units in device.units]
+    if len(fits) == 1:
+        return fits[0].peak
+    if fits:
+        return NoPeak(f"{known} may be {_or(fits)}")
+    has = " or ".join(str(device.units[0]) for device in named)
+    return NoPeak(f"this {known} has {units} compute units, not {has}: a partition, or a variant")
+
+
+def _of_arch(arch: str) -> list[Device]:
+    """A cache file names an AMD device by its architecture: `gfx942:sramecc+:xnack-`."""
+    return [device for device in devices() if device.arch == arch]
+
+
+def _or(devices: list[Device]) -> str:
+    return " or ".join(device.name for device in devices)
+
+
+def _called(name: str) -> list[Device]:
+    wanted = name.lower().removesuffix(" oam").strip()
+    several = _ALSO.get(wanted, ())
+    return [
+        device for device in devices() if device.name.lower() == wanted or device.name in several
+    ]
+
+
+_KINDS: Mapping[str, MathKind] = {
+    "float64": "fp64", "float32": "fp32", "float16": "half", "bfloat16": "half",
+    "int8": "int8", "uint8": "int8",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TunedDevice:
+    """A device that tuned something. `host` counts for a CPU only: its name is `cpu` everywhere."""
+
+    name: str
+    arch: str | None = None
+    units: int | None = None
+    host: str = ""
+
+    @property
+    def label(self) -> str:
+        if self.name == "cpu":
+            return f"CPU of {self.host or 'an unknown host'}"
+        return self.name or self.arch or "an unknown device"
+
+
+def attainable(
+    peak: Peak, kind: MathKind, intensity: float, cache: CacheLevel | None = None
+) -> float | None:
+    """The roof in 10^12 operations a second, of what is in memory or in a cache; None if the peak
+    of that arithmetic is not known. A cache whose bandwidth is not known has no slope."""
+    flat = peak.tflops.get(kind)
+    gbs = peak.gbs if cache is None else cache.gbs
+    return flat if flat is None or gbs is None else min(flat, intensity * gbs / 1e3)
+
+
+def holding(peak: Peak, moved: int, *, flushed: bool) -> tuple[CacheLevel, ...]:
+    """The caches that hold so many bytes from one call to the next. Inductor's own benchmarks on a
+    GPU have its L2 `flushed` before each call, but not a cache behind that."""
+    return tuple(
+        cache
+        for cache in peak.caches
+        if moved <= cache.bytes and not (flushed and cache.name == "L2")
     )
 
 
-def _settled(
-    before: float | None, now: float | None, least: float, whole: tuple[float, ...] = ()
-) -> float | None:
-    """What stood there, where `now` differs by less than `least` and is none of `whole`."""
-    if before is None or now is None or now in whole:
-        return now
-    return before if abs(now - before) < least else now
+def fastest(peak: Peak, moved: int) -> float | None:
+    """10^9 bytes a second at best for so many bytes, after a flush of the L2; None where the
+    bandwidth of a cache that holds them is not known."""
+    rates = [cache.gbs for cache in holding(peak, moved, flushed=True)]
+    known = [rate for rate in rates if rate is not None]
+    return max(peak.gbs, *known, 0.0) if len(known) == len(rates) else None
 
 
-def memory(one: Shown) -> str | None:
-    """GiB in use and all: `142/192`."""
-    if one.used is None or one.total is None:
+@lru_cache(maxsize=256)
+def peak_of(machine: TunedDevice) -> Peak | NoPeak:
+    """From the table of known devices; a CPU has to be measured."""
+    if machine.name == "cpu":
+        return NoPeak("the peak of a CPU is measured, not looked up")
+    if not machine.name and not machine.arch:
+        return NoPeak("no source tells which device these tunings are of")
+    return find_peak(machine.name, machine.arch, machine.units)
+
+
+def published(machine: TunedDevice) -> Peak | None:
+    """Of a device whose figures are published."""
+    peak = peak_of(machine)
+    return peak if isinstance(peak, Peak) else None
+
+
+def device_of(machine: TunedDevice) -> str:
+    """Its architecture, which is short and what kernels are made for, else its name.
+
+    Of the features behind an AMD architecture (`gfx942:sramecc+:xnack-`) the unusual one is kept.
+    """
+    if not machine.arch or machine.name == "cpu":
+        return machine.name
+    arch, *features = machine.arch.split(":")
+    return ":".join([arch, *(feature for feature in features if feature == "xnack+")])
+
+
+def machine_of(
+    tuning: Tuning, sessions: Mapping[str, Session], headers: Mapping[str, str]
+) -> TunedDevice:
+    """Which device tuned it, as far as a session or the header of a cache file tells."""
+    session = sessions.get(tuning.session or "")
+    on_cpu = tuning.device == "cpu"
+    hashes = systems_of(tuning, sessions)
+    known = [session] if session else [s for s in sessions.values() if s.system_hash in hashes]
+    machines = {_device(session, on_cpu) for session in known}
+    if len(machines) == 1:
+        return machines.pop()
+    if on_cpu:
+        return TunedDevice("cpu")
+    named = {headers[source] for source in tuning.sources if source in headers}
+    return TunedDevice(named.pop() if len(named) == 1 else "")
+
+
+def _device(session: Session, on_cpu: bool) -> TunedDevice:
+    """A GPU is the same everywhere, a CPU is one of its host."""
+    if on_cpu:
+        return TunedDevice("cpu", host=session.host)
+    return TunedDevice(session.device or "", session.arch, session.compute_units)
+
+
+def math_kind(problem: Problem) -> MathKind | None:
+    """The arithmetic of a matrix product: that of its operands, if both have one type.
+
+    float32 counts as TF32 where the precision of float32 products is `high` or `medium`.
+    """
+    operands = factors(problem)
+    if operands is None or len(problem.dtypes) != len(problem.shapes):
         return None
-    return f"{_gib(one.used)}/{_gib(one.total)}"
+    types = {problem.dtypes[at].removeprefix("torch.") for at in operands}
+    if len(types) != 1:
+        return None
+    dtype = types.pop()
+    if dtype.startswith("float8"):
+        return "fp8"
+    if dtype == "float32" and problem.precision in ("high", "medium") and problem.device != "cpu":
+        return "tf32"
+    return _KINDS.get(dtype)
 
 
-def _gib(count: float) -> str:
-    value = count / _GIB
-    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+SCHEDULER_TICK = 4.0
+"""Milliseconds."""
+OFF = 50.0
+"""How many times as long as the fastest a rival takes that is not believed."""
+ROOM = 1.1
+"""How much faster than the published peak a time may be: clocks are boosted, sizes rounded."""
 
 
-def told(seen: Seen) -> tuple[str, str]:
-    """For `doctor`: what a device tells, and why it tells not all of it."""
-    one = shown(seen)
-    place = f" at {seen.device.place}" if seen.device.place else ""
-    facts = [
-        f"{one.busy:.0f} % busy" if one.busy is not None else "",
-        f"{memory(one)} GiB in use" if memory(one) else "",
-        f"{one.power:.0f} W" if one.power is not None else "",
-        f"{one.temperature:.0f} °C" if one.temperature is not None else "",
-        f"{one.clock:.0f} MHz" if one.clock is not None else "",
-        *(f"throttled: {reason}" for reason in one.throttled),
-    ]
-    text = ", ".join(filter(None, facts)) or "tells nothing"
-    return plain(f"{one.name or 'GPU'}{place}: {text}"), plain(_missing(seen))
+def suspicion(tuning: Tuning, peak: Peak | None = None) -> str | None:
+    """Why the times that decide a tuning are not to be believed, in a sentence; else None.
+
+    Those are the winner's, its nearest rival's and ATen's, as far as they were taken once. `peak`
+    is what the device can do at best, where that is known.
+    """
+    timed = stats.ranked(tuning) if tuning.state != "running" else ()
+    if not timed:
+        return None
+    best, slowest = timed[0].ms or 0.0, timed[-1].ms or 0.0
+    on_cpu = slowest > SCHEDULER_TICK / 2 and device_kind(tuning) == "cpu"  # else none waited
+    impossible = _too_fast(tuning, best, peak) if peak is not None or best <= 0 else None
+    if impossible or on_cpu or slowest >= OFF * best:
+        deciding = _deciding(tuning, timed)
+        if impossible and not _is_measured(tuning, timed[0]):
+            return impossible
+        return (_ticks(tuning, deciding) if on_cpu else None) or _off(tuning, deciding)
+    return None
 
 
-def troubles(devices: Iterable[Seen]) -> list[Fault]:
-    """Why there are dashes in the strip: each reason once, with the devices that have it."""
-    labels: dict[str, list[str]] = {}
-    for seen in devices:
-        if why := _missing(seen):
-            labels.setdefault(why, []).append(seen.device.label)
-    return [
-        Fault(f"{noun(len(of), 'device')} {', '.join(of)}", f"– in the strip: {why}")
-        for why, of in labels.items()
-    ]
+def _deciding(tuning: Tuning, timed: Sequence[Choice]) -> list[Choice]:
+    """The winner, its nearest rival, and ATen's best, each once."""
+    choices = list(timed[:2])
+    library = stats.aten(tuning)
+    return choices if library is None or library in choices else [*choices, library]
 
 
-def _missing(seen: Seen) -> str:
-    """Why a device tells nothing, or not all."""
-    return seen.why or "; ".join((seen.reading or NOTHING).unread)
+def _is_measured(tuning: Tuning, choice: Choice) -> bool:
+    if tuning.measured is None or choice.hash is None:
+        return False
+    failed = any(known.hash == choice.hash for known in tuning.measured.failed)
+    return failed or tuning.measured.of(choice.hash) is not None
+
+
+def _too_fast(tuning: Tuning, best: float, peak: Peak | None) -> str | None:
+    if best <= 0:
+        return "its time is not above 0"
+    if peak is None:
+        return None
+    for least, what in (
+        (_computing_ms(tuning, peak), "its arithmetic takes there at least"),
+        (_moving_ms(tuning, peak), "memory takes to give its operands at least"),
+    ):
+        if least is not None and best * ROOM < least:
+            name = peak.name.removesuffix(" (one die)")
+            return (
+                f"{fmt.duration(best)} is beyond the roofline of {name}: {what} "
+                f"{fmt.duration(least)}"
+            )
+    return None
+
+
+def _computing_ms(tuning: Tuning, peak: Peak) -> float | None:
+    work, kind = flops(tuning), math_kind(tuning)
+    if not work or kind is None:
+        return None
+    flat = peak.tflops.get(kind if kind in peak.tflops or kind != "tf32" else "fp32")
+    return work / flat / 1e9 if flat else None
+
+
+def _moving_ms(tuning: Tuning, peak: Peak) -> float | None:
+    """None on a CPU, and where nobody knows how fast a cache gives them."""
+    moved = traffic(tuning) if device_kind(tuning) == "gpu" else None
+    gbs = fastest(peak, moved) if moved else None
+    return moved / gbs / 1e6 if moved and gbs else None
+
+
+def _ticks(tuning: Tuning, deciding: Sequence[Choice]) -> str | None:
+    for choice in deciding:
+        ms = choice.ms
+        if ms is not None and is_wait(ms) and not _is_measured(tuning, choice):
+            whose = "" if choice is deciding[0] else f" of {choice.label}"
+            text = f"{fmt.duration(ms)}{whose} is a multiple of {SCHEDULER_TICK:.0f} ms"
+            return f"{text}, as of a call that waits on a busy CPU"
+    return None
+
+
+def is_wait(ms: float) -> bool:
+    """Whether a time is a multiple of the scheduler's tick."""
+    if not SCHEDULER_TICK / 2 < ms < stats.LONGEST:
+        return False
+    return abs(ms - round(ms / SCHEDULER_TICK) * SCHEDULER_TICK) <= stats.NEAR_SLICE
+
+
+def _off(tuning: Tuning, deciding: Sequence[Choice]) -> str | None:
+    best, *rivals = deciding
+    for rival in rivals:
+        if not best.ms or best.ms < 0 or rival.ms is None or rival.ms < OFF * best.ms:
+            continue
+        if not (_is_measured(tuning, best) and _is_measured(tuning, rival)):
+            return f"{rival.label} took {fmt.factor(rival.ms / best.ms)} as long, which is rare"
+    return None

@@ -1,33 +1,28 @@
-"""What became of a list of which most stays as it was, and what is counted of it."""
+"""What came into and went from a list of which most stays as it was, and what is counted of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
 from operator import is_not
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 _Thing = TypeVar("_Thing")
-_LAST: list[Sequence[object]] = []
-"""The two lists that were compared last, what went and what came."""
 
 
 def difference(
     before: Sequence[_Thing], after: Sequence[_Thing]
 ) -> tuple[Sequence[_Thing], Sequence[_Thing]]:
-    """What went and what came, between the beginning and the end that both have in common. What is
-    equal and another object has changed. Neither list is changed afterwards: several ask for the
-    same two, one after the other, and of ten thousand rows each look takes 0.4 ms."""
+    """Return what went and what came, between the beginning and the end that both have in common.
+
+    What is equal and another object has changed. Of ten thousand rows this takes 0.4 ms.
+    """
     if before is after:
         return (), ()
-    if _LAST and _LAST[0] is before and _LAST[1] is after:
-        return cast("tuple[Sequence[_Thing], Sequence[_Thing]]", tuple(_LAST[2:]))
     most = min(len(before), len(after))
     start = _common(before, after, most)
     end = _common(reversed(before), reversed(after), most - start)
-    gone, came = before[start : len(before) - end], after[start : len(after) - end]
-    _LAST[:] = before, after, gone, came
-    return gone, came
+    return before[start : len(before) - end], after[start : len(after) - end]
 
 
 def _common(left: Iterable[object], right: Iterable[object], most: int) -> int:

@@ -1,34 +1,234 @@
-"""What feeds the screens: the threads that read and reconcile, and the model they fill.
+"""What feeds the screens: the threads that read sources and keep pins, and the model they fill.
 
 A thread that reads must never wait for the screen: a stalled terminal stops the event loop after
 0.8 s. So it appends to an inbox below a lock that is held for microseconds and wakes the loop at
-most once.
-
-Imported after the first screen stands, so that start-up does not pay for it.
+most once. Pins and timings are kept while the screen runs, since other processes write their old
+copies over them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
+from backend.cache.fold import Recaller
 from backend.disk.layout import Layout
+from backend.disk.safe import exists
+from backend.errors import StoreError
+from backend.model.problem import TuningKey
 from backend.model.session import Fault
+from backend.pins.file import read_pin_file
+from backend.pins.graphs.index import upper_folders
+from backend.pins.held import pinned_choices
+from backend.pins.state import PinStatus
+from backend.pins.store import PinStore
 from rocm_tui.ingest.follow.reading import with_tunings
 from rocm_tui.ingest.follow.watcher import Watcher
-from rocm_tui.ingest.records import STDIN
-from rocm_tui.session.inbox import Inbox
+from rocm_tui.ingest.records import STDIN, Record
+from rocm_tui.session.attachments import with_torch
+from rocm_tui.session.graph_rows import TextReader
 from rocm_tui.session.model import Model
-from rocm_tui.session.proofs import with_torch
-from rocm_tui.session.reconciler import Reconciler
 
-if TYPE_CHECKING:
-    from backend.pins.state import PinStatus
-    from rocm_tui.session.graph_texts import TextReader
+
+@dataclass(slots=True)
+class Batch:
+    """Everything that arrived since the last look."""
+
+    records: list[Record] = field(default_factory=list)
+    awaited: frozenset[tuple[str, str]] | None = None
+    pins: Sequence[PinStatus] | None = None
+    pin_problem: Fault | None = None
+    drifted: list[PinStatus] = field(default_factory=list)
+
+
+class Inbox:
+    """`wake` is called from any thread, when the inbox was empty; it must not block."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._batch = Batch()
+        self._woken = False
+
+    def put_records(self, records: list[Record]) -> None:
+        with self._lock:
+            self._batch.records += records
+        self._ring()
+
+    def put_awaited(self, keys: frozenset[tuple[str, str]]) -> None:
+        """The op and inputs key of each pin, before its state was read."""
+        with self._lock:
+            self._batch.awaited = keys
+        self._ring()
+
+    def put_pins(
+        self,
+        pins: Sequence[PinStatus],
+        drifted: Sequence[PinStatus] = (),
+        problem: Fault | None = None,
+    ) -> None:
+        """The pins as they are now, those that had drifted, and why they cannot be kept."""
+        with self._lock:
+            self._batch.pins = pins
+            self._batch.drifted += drifted
+            self._batch.pin_problem = problem
+        self._ring()
+
+    def take(self, most: int) -> tuple[Batch, bool]:
+        """What has arrived, at most so many records of it, and whether more is waiting."""
+        with self._lock:
+            batch, self._batch = self._batch, Batch()
+            self._batch.records = batch.records[most:]
+            del batch.records[most:]
+            self._woken = bool(self._batch.records)
+            return batch, self._woken
+
+    def _ring(self) -> None:
+        with self._lock:
+            if self._woken:
+                return
+            self._woken = True
+        self._wake()
+
+
+class Keeper:
+    """Compares them with the files, and tells the inbox of every change."""
+
+    def __init__(self, layout: Layout, inbox: Inbox, *, awaited: bool = False) -> None:
+        """`awaited`: the states of pins are waited for; told even if there is none any more."""
+        self._layout = layout
+        self._inbox = inbox
+        self._store = PinStore(layout)
+        self._recaller = Recaller(layout, pinned_choices)
+        self._drifts: dict[TuningKey, int] | None = None
+        self._last: list[PinStatus] | None = None if awaited else []
+
+    def reconcile(self, *, read_only: bool) -> None:
+        """Apply drifted pins again; where nothing may be written they are told as such."""
+        if not read_only:
+            with contextlib.suppress(StoreError):  # whoever tunes next does it, told why not
+                self._recaller.recall()
+        try:
+            if not exists(self._layout.pins):
+                self._tell([])
+                return
+            if self._drifts is None:
+                self._drifts = {pin.key: pin.drifts for pin in self._store.pins()}
+            statuses = self._store.status() if read_only else self._store.reconcile()
+        except StoreError as error:
+            problem = Fault(str(self._layout.pins), str(error))
+            self._inbox.put_pins(self._readable(), problem=problem)
+            self._last = None
+            return
+        before = self._drifts
+        self._drifts = {status.pin.key: status.pin.drifts for status in statuses}
+        drifted = [s for s in statuses if s.pin.drifts > before.get(s.pin.key, s.pin.drifts)]
+        self._tell(statuses, drifted)
+
+    def _tell(self, statuses: list[PinStatus], drifted: Sequence[PinStatus] = ()) -> None:
+        if statuses != self._last or drifted:
+            self._last = statuses
+            self._inbox.put_pins(statuses, drifted)
+
+    def _readable(self) -> list[PinStatus]:
+        """The pins where they can be read but not be kept."""
+        try:
+            return self._store.status()
+        except StoreError:
+            return []
+
+    def stamps(self) -> tuple[object, ...]:
+        """Names, sizes and times of the persistent cache's files and of the pins, and, where
+        something is pinned, what tells a new compiled graph."""
+        stamps: list[object] = []
+        try:
+            with os.scandir(self._layout.autotune) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    stamps.append((entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
+        except OSError as error:
+            stamps.append(error.errno)
+        try:
+            status = self._layout.pins.stat()
+            stamps.append((status.st_mtime_ns, status.st_ino))
+        except OSError as error:
+            stamps.append(error.errno)
+        else:
+            stamps.append(upper_folders(self._layout))
+        return tuple(stamps)
+
+
+_LOOK = 1.0
+"""Seconds between two looks at the files' times: a few system calls."""
+_PAINT = 0.3
+"""Seconds for the screen to paint what was there at the start: what knows of pins is large."""
+_RECONCILE = 20.0
+"""Seconds after which the pins are compared with the files even if none seems to have changed."""
+_SHARE = 0.0015
+"""The most that these comparisons may take of a core, while they are made more often than that."""
+
+
+class Reconciler:
+    """A thread that applies drifted pins again and tells the inbox of every change. The first look
+    waits for `poke`, or a second."""
+
+    def __init__(self, layout: Layout, inbox: Inbox) -> None:
+        self._layout = layout
+        self._inbox = inbox
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self.read_only = False
+        """Nothing is written: drifted pins are told as such."""
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Look now: a pin was just made or taken back."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ask the thread to end and wait for what it is writing."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        pinned = self._layout.pins.exists()
+        if pinned:
+            self._inbox.put_awaited(self._keys())
+        self._wake.wait(_LOOK)  # the first rows come before what is loaded here
+        if self._stopping.wait(_PAINT):
+            return
+        keeper, due = Keeper(self._layout, self._inbox, awaited=pinned), 0.0
+        seen: object = None
+        while not self._stopping.is_set():
+            # What changes while we reconcile is seen by the next look, and so is what we change.
+            now = keeper.stamps()
+            poked = self._wake.is_set()
+            self._wake.clear()
+            if poked or now != seen or time.monotonic() >= due:
+                begin = time.thread_time()
+                keeper.reconcile(read_only=self.read_only)
+                pause = (time.thread_time() - begin) / _SHARE
+                seen, due = now, time.monotonic() + min(pause, _RECONCILE)
+            self._wake.wait(_LOOK)
+
+    def _keys(self) -> frozenset[tuple[str, str]]:
+        """What is pinned, read before it is known whether that holds, which takes the caches and
+        compiled graphs. None where that cannot be read: `Keeper` says why."""
+        try:
+            pins = read_pin_file(self._layout.pins).pins
+        except (StoreError, OSError):
+            return frozenset()
+        return frozenset((record.op, record.inputs) for record in pins)
+
 
 _BITE = 2000
 """Records taken in one go, so that keys work while a big log is read."""
@@ -78,6 +278,7 @@ class Feed:
         sink = self.inbox.put_records
         self.watcher = Watcher(self._watched, sink, polling=polling, settled=self._settle)
         self._reconciler = Reconciler(layout, self.inbox)
+        self._texts = TextReader(layout, self.inbox.put_records)
         self._followed: dict[str, Watcher] = {}
         self._started = 0.0
         self._spent = self._rested = 0.0
@@ -157,7 +358,7 @@ class Feed:
             self._join()
         waiting = more or self.model.unjoined
         if not waiting:
-            self._read_texts()
+            self._texts.look(self.model)
         settled = came and not waiting
         if settled and not self._whole and self._pinned:
             self._reconciler.poke()  # the rows are there: now whether their pins hold
@@ -170,13 +371,3 @@ class Feed:
         self._spent += time.monotonic() - begun
         if not self.model.unjoined:
             self._rested, self._spent = time.monotonic() + _REST * self._spent, 0.0
-
-    def _read_texts(self) -> None:
-        if self.model.profiled_graphs:
-            self._texts.look(self.model)
-
-    @cached_property
-    def _texts(self) -> TextReader:
-        from rocm_tui.session.graph_texts import TextReader  # few logs are a profiler's
-
-        return TextReader(self.layout, self.inbox.put_records)

@@ -1,26 +1,275 @@
-"""The compiled graphs that the sources tell of, by the program that called them.
+"""The compiled graphs of the sources, by the program that called them, and the shares of tunings.
 
 A program is one process, or all ranks of one job. Its graphs say which tunings they hold.
+
+The share of a tuning is of the time of the program's compiled graphs, as far as it was seen: the
+calls of each graph times the mean of those calls that were timed. What a program does outside of
+compiled graphs, and graphs of which no call was timed, are not in it. A call of a choice takes the
+part of its graph that a profiler saw its kernels take; else as long as was measured for the choice
+that the graph calls; else the time that was taken once, and then the share is as doubtful as that
+number. No tuning takes more than the graphs that hold it: where such a time says so, it is wrong,
+and the graphs' share is all that is known.
+
+A profiler knows a graph by the key of Inductor's cache alone. A session's log may tell of the same
+graph which tunings it holds, the cache dir may have its text, which tells the kernels too. What
+neither tells stays unknown.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import Literal
 
-from backend.model.problem import TuningKey
+from backend.model.graph import Graph, GraphTimes, TuningUse
+from backend.model.origin import extern_name, kind_of
+from backend.model.problem import TuningKey, device_of
 from backend.model.session import Session, systems_of
+from backend.model.trial import Trial
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.records import GraphSeen, GraphTold, TrialSeen
-from rocm_tui.session.profiled import named, tuning_ms
-from rocm_tui.session.shares import Share, Use, share_of, total_ms
+from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, TrialSeen
+from rocm_tui.session import stats
 
-if TYPE_CHECKING:  # types only: the first rows are shown before what needs them is loaded
-    from backend.model.graph import Graph
-    from backend.model.trial import Trial
+Told = Literal["seen", "measured", "once", "at most"]
+"""Where the time of a choice is from: a profiler saw it in the graph, it was measured again and
+again, or timed once; or it cannot be that long, and the graphs that hold it bound it."""
+DOUBT: tuple[Told, ...] = ("seen", "measured", "once", "at most")
+"""From the best known to the worst."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A graph with a tuning in it. `ms` is what a profiler saw that tuning's kernels take in one
+    call of the graph."""
+
+    seen: GraphSeen
+    use: TuningUse
+    ms: float | None = None
+
+    @property
+    def times(self) -> GraphTimes:
+        return self.seen.times or GraphTimes(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one graph has of a tuning: `count` nodes, in each of its `calls`. `share` is of the
+    time of that graph, None where it is not known."""
+
+    graph: str
+    title: str
+    count: int
+    calls: int
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a tuning is to the program that is named: calls of its choice, and their part of the
+    program's time in compiled graphs.
+
+    `gain` is the part of the program's time that the fastest measured choice would save: 0 if none
+    is known to be faster, None if that is not measured or unclear. `at_most` is what can be saved
+    as far as is known: all of the share where nothing was measured. `tried` is the latest trial of
+    a graph with its choices.
+    """
+
+    program: str
+    calls: int
+    share: float | None = None
+    told: Told = "once"
+    gain: float | None = None
+    at_most: float | None = None
+    parts: tuple[Part, ...] = ()
+    tried: Trial | None = None
+
+    @property
+    def to_gain(self) -> float | None:
+        """The gain where it is known, else what it is at most: what is worth looking at first."""
+        return self.at_most if self.gain is None else self.gain
+
+
+def total_ms(graphs: Iterable[GraphSeen]) -> float:
+    """What all calls of these graphs took, as far as they were timed."""
+    totals = (seen.times.total_ms for seen in graphs if seen.times is not None)
+    return sum(total for total in totals if total is not None)
+
+
+def share_of(tuning: Tuning, uses: Sequence[Use], program: str, total: float) -> Share:
+    """The share of a tuning in a program whose graphs took `total` milliseconds."""
+    parts: dict[int, list[Part]] = {}
+    spent, told = 0.0, 0
+    known = total > 0
+    for use in uses:
+        part, ms, how = part_of(tuning, use)
+        parts.setdefault(id(use.seen), []).append(part)
+        if use.times.calls:
+            known = known and ms is not None
+            spent += ms or 0.0
+            told = max(told, DOUBT.index(how))
+    calls = sum(use.times.calls * use.use.count for use in uses)
+    merged = tuple(_merged([_united(same) for same in parts.values()]))
+    if not known:
+        return Share(program, calls, parts=merged)
+    share = spent / total
+    gain, most = _gains(tuning, {use.use.hash for use in uses})
+    return Share(
+        program,
+        calls,
+        share,
+        DOUBT[told],
+        None if gain is None else share * gain,
+        share * most,
+        merged,
+    )
+
+
+def _united(same: Sequence[Part]) -> Part:
+    """What one process's graph has of a tuning, of which its nodes may call several choices."""
+    shares = [part.share for part in same if part.share is not None]
+    share = sum(shares) if len(shares) == len(same) else None
+    return replace(same[0], count=sum(part.count for part in same), share=share)
+
+
+def _merged(parts: Sequence[Part]) -> list[Part]:
+    """Each graph once, whichever rank called it; the most called first."""
+    by_graph: dict[str, list[Part]] = {}
+    for part in parts:
+        by_graph.setdefault(part.graph, []).append(part)
+    merged = []
+    for same in by_graph.values():
+        calls = sum(part.calls for part in same)
+        shares = [(part.share or 0.0) * part.calls for part in same]
+        known = calls > 0 and all(part.share is not None for part in same if part.calls)
+        share = sum(shares) / calls if known else None
+        merged.append(replace(same[0], calls=calls, share=share))
+    return sorted(merged, key=lambda part: -part.calls)
+
+
+def part_of(tuning: Tuning | None, use: Use) -> tuple[Part, float | None, Told]:
+    """What a graph has of the tuning, the milliseconds that all calls there took, and how that is
+    told. Of a tuning that no source tells of, None, a profiler may."""
+    times, seen = use.times, use.seen
+    ms, how = _call_ms(tuning, use)
+    share = None
+    if ms is not None and times.ms:
+        share = ms / times.ms
+        if share > 1:
+            share, how = 1.0, "at most"
+    graph = seen.graph
+    part = Part(graph.id, graph.title, use.use.count, times.calls, share)
+    spent = None if share is None or times.total_ms is None else share * times.total_ms
+    return part, spent, how
+
+
+def _call_ms(tuning: Tuning | None, use: Use) -> tuple[float | None, Told]:
+    """Milliseconds that one call of the graph spends in the tuning's choice."""
+    if use.ms is not None:
+        return use.ms, "seen"
+    if tuning is None:
+        return None, "once"
+    choice = next((c for c in tuning.choices if c.hash and c.hash == use.use.hash), None)
+    ms = stats.time_ms(tuning, choice)
+    how: Told = "once" if stats.measured(tuning, choice) is None else "measured"
+    return None if ms is None else ms * use.use.count, how
+
+
+def _gains(tuning: Tuning, used: set[str | None]) -> tuple[float | None, float]:
+    """Of the time of the choice that is used: what the best measured one saves, what it saves at
+    most."""
+    only = next(iter(used)) if len(used) == 1 else None
+    measured = tuning.measured.of(only) if tuning.measured is not None and only else None
+    if measured is None or tuning.measured is None or len(tuning.measured.choices) < 2:
+        return None, 1.0
+    if measured.hash == tuning.measured.choices[0].hash or measured.verdict == "tied":
+        return 0.0, 0.0
+    most = 1 - 1 / measured.ratio_high if measured.ratio_high >= 1 else 0.0
+    if measured.verdict == "slower" and measured.ratio >= 1:
+        return 1 - 1 / measured.ratio, most
+    return None, most
+
+
+_TEMPLATES = "triton_tem_"
+"""How Inductor names the kernels of Triton templates."""
+
+
+def named(seen: GraphSeen, known: Mapping[str, Graph], told: Mapping[str, GraphTold]) -> GraphSeen:
+    """The graph as a log knows it, else with the tunings that its text has."""
+    key = seen.graph.key
+    if seen.session is not None or not key:
+        return seen
+    if key in known:
+        return replace(seen, graph=known[key])
+    if key in told:
+        return replace(seen, graph=replace(seen.graph, tunings=told[key].tunings))
+    return seen
+
+
+def tuning_ms(seen: GraphSeen, told: GraphTold | None) -> dict[TuningKey, float]:
+    """Milliseconds of a call of the graph that kernels of each tuning take, for those tunings of
+    which that can be told. Of a GPU's the host's spans tell nothing: they only launch it."""
+    if not seen.kernels or not seen.graph.tunings or seen.times is None:
+        return {}
+    told = told if told is not None and told.tunings else None
+    by_name = dict(told.kernels) if told else {}
+    by_call = _calls(seen, told) if told else {}
+    on_device = seen.times.by == "device"
+    keys = {use.key for use in seen.graph.tunings if on_device or device_of(use.inputs) == "cpu"}
+    sums: dict[TuningKey, float] = defaultdict(float)
+    for kernel in seen.kernels:
+        key = by_name.get(kernel.name) or by_call.get((kernel.op, kernel.nth))
+        if key is None and told is None:
+            key = _only(kernel, seen.graph.tunings)
+        if key in keys:
+            sums[key] += kernel.ms
+    return dict(sums)
+
+
+def aten_name(extern: str) -> str:
+    """`addmm` of `bias_addmm`: what a wrapper calls, as ATen calls it."""
+    return extern.partition(".")[0].removeprefix("bias_")
+
+
+def _calls(seen: GraphSeen, told: GraphTold) -> dict[tuple[str, int], TuningKey | None]:
+    """The tuning of each call of an op. Where another number of them was seen than stands in the
+    text, only those ops of which all calls are one tuning's."""
+    order: dict[str, list[TuningKey | None]] = defaultdict(list)
+    for extern, key in told.externs:
+        order[aten_name(extern)].append(key)
+    most: dict[str, int] = defaultdict(int)
+    for kernel in seen.kernels:
+        most[kernel.op] = max(most[kernel.op], kernel.nth)
+    calls: dict[tuple[str, int], TuningKey | None] = {}
+    for op, keys in order.items():
+        same = len(set(keys)) == 1
+        for nth in range(1, most[op] + 1):
+            if same:
+                calls[op, nth] = keys[0]
+            elif most[op] == len(keys):
+                calls[op, nth] = keys[nth - 1]
+    return calls
+
+
+def _only(kernel: KernelTime, uses: tuple[TuningUse, ...]) -> TuningKey | None:
+    """Without a text: the one tuning of the graph whose choice may be called so."""
+    if any(use.hash is None for use in uses):
+        return None
+    hashes = [(use, use.hash or "") for use in uses]
+    if kernel.name.startswith(_TEMPLATES):
+        fits = [use for use, hash in hashes if kind_of(hash) == "triton"]
+    elif kernel.op:
+        fits = [
+            use
+            for use, hash in hashes
+            if not kind_of(hash) and aten_name(extern_name(hash)) == kernel.op
+        ]
+    else:
+        fits = []
+    return fits[0].key if len(fits) == 1 else None
+
 
 Process = str
 """The id of a session, or the path of a source that tells of one process."""

@@ -1,18 +1,116 @@
-"""The lines of a list of tunings: headings of groups, rows, and one line in the place of those that
-had nothing to choose. Pure functions; a list says how it is grouped by `Arrangement`."""
+"""The lines of a list of tunings: what tells rows apart, headings of groups, one line in the place
+of the rows that had nothing to choose, and which rows came while a person looked elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from rocm_tui.session import facets, stats
-from rocm_tui.session.in_use import in_use
+from backend.model.inductor_kernel import is_kernel
+from rocm_tui.session import stats
+from rocm_tui.session.difference import difference
+from rocm_tui.session.graphs import DOUBT, Told
+from rocm_tui.session.in_use import device_name, in_use
 from rocm_tui.session.model import Row
-from rocm_tui.session.shares import DOUBT, Told
+from rocm_tui.session.sessions import short_names
+from rocm_tui.session.views import is_reuse, is_selection
+
+
+def rank_of(row: Row) -> str:
+    return "" if row.tuning.rank is None else str(row.tuning.rank)
+
+
+def source_of(row: Row) -> str:
+    """The session that tuned it, else the file that tells of it, of kernels the whole cache."""
+    source = row.tuning.session or next(iter(row.tuning.sources), "")
+    return source.rsplit("/", 2)[0] if is_kernel(row.tuning.op) else source
+
+
+def differing(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Those of tuner, device, devices, layout, rank and source of which more than one is known
+    among the rows; of entries of tables tuner and device always, devices where a row has several.
+    """
+    return Differing().of(rows)
+
+
+def tuner_of(row: Row) -> str:
+    """Whose table has it; empty for Inductor's own."""
+    return row.tuning.entry.tuner if row.tuning.entry else ""
+
+
+_FACETS: Mapping[str, Callable[[Iterable[Row]], Iterable[str]]] = {
+    "tuner": lambda rows: map(tuner_of, rows),
+    "device": lambda rows: (row.device for row in rows),
+    "devices": lambda rows: map(device_name, rows),
+    "layout": lambda rows: (row.layout for row in rows),
+    "rank": lambda rows: (rank_of(row) for row in rows if row.tuning.rank is not None),
+    "source": lambda rows: map(source_of, rows),
+}
+
+
+class Differing:
+    """The same for rows of which most stay as they were: those that came are asked alone, unless
+    what is known may have gone with another."""
+
+    def __init__(self) -> None:
+        self._rows: Sequence[Row] = ()
+        self._known = dict.fromkeys(_FACETS, frozenset[str]())
+
+    def of(self, rows: Sequence[Row]) -> tuple[str, ...]:
+        """The facets that differ among rows, which are not changed afterwards."""
+        gone, came = difference(self._rows, rows)
+        self._rows = rows
+        for name, tell in _FACETS.items():
+            known, new = self._known[name], _two(tell(came))
+            if known.intersection(tell(gone)) - new:
+                known, new = frozenset(), _two(tell(rows))
+            self._known[name] = _two([*known, *new])
+        also = ("tuner", "device") if self._known["tuner"] else ()
+        several = any(not one.rpartition(":")[2].isdecimal() for one in self._known["devices"])
+        also = (*also, "devices") if several else also
+        return tuple([n for n, known in self._known.items() if len(known) > 1 - (n in also)])
+
+
+class SourceNames:
+    """The short names of the sources of rows, of which most stay as they were."""
+
+    def __init__(self) -> None:
+        self._rows: Sequence[Row] = ()
+        self._counts: dict[str, int] = {}
+        self._names: Mapping[str, str] = {}
+
+    def of(self, rows: Sequence[Row]) -> Mapping[str, str]:
+        """By source; of rows that are not changed afterwards."""
+        gone, came = difference(self._rows, rows)
+        self._rows = rows
+        change = Counter(map(source_of, came))
+        change.subtract(map(source_of, gone))
+        before = self._counts.keys() & change.keys()
+        for source, more in change.items():
+            self._counts[source] = self._counts.get(source, 0) + more
+            if not self._counts[source]:
+                del self._counts[source]
+        if before != self._counts.keys() & change.keys():
+            self._names = short_names(self._counts)
+        return self._names
+
+
+def _two(texts: Iterable[str]) -> frozenset[str]:
+    """The first two that differ; an empty one tells nothing."""
+    first = ""
+    for text in texts:
+        if text != first and text:
+            if first:
+                return frozenset((first, text))
+            first = text
+    return frozenset((first,)) if first else frozenset()
+
 
 GROUPS: Mapping[str, Callable[[Row], str]] = {
-    "session": facets.source_of,
+    "session": source_of,
     "op": lambda row: row.tuning.op,
     "device": lambda row: row.device,
 }
@@ -158,3 +256,51 @@ def _faster(row: Row) -> bool:
     if row.tuning.measured is None or own is None or rival is None or own is rival:
         return False
     return stats.versus(row.tuning, own, rival) == "clear"
+
+
+class News:
+    """The keys of the rows that came since `clear`.
+
+    A program that takes a choice from the cache asks for it first: its row stands alone for a
+    moment, then it is one with the row of the tuning that timed the choices. That is no news, and
+    neither is a row that tells of no time.
+    """
+
+    def __init__(self) -> None:
+        self._keys: set[str] = set()
+
+    def take(self, before: Sequence[Row], rows: Sequence[Row]) -> None:
+        """These rows stand where those of `before` stood; what comes first of all is no news."""
+        went, came = difference(before, rows)
+        known, there = {row.key for row in went}, {row.key for row in came}
+        new = [row for row in came if row.key not in known]
+        self._keys -= known - there
+        if before and new:
+            ids = {alias for row in new for alias in row.ids}
+            names = {name for row in before if _has(row, ids) for name in names_of(row)}
+            self._keys |= {row.key for row in new if names.isdisjoint(names_of(row))}
+
+    def clear(self) -> None:
+        """They have been seen."""
+        self._keys.clear()
+
+    def count(self, rows: Iterable[object]) -> int:
+        """How many of these are news."""
+        if not self._keys:
+            return 0
+        return sum(isinstance(row, Row) and row.key in self._keys and _tells(row) for row in rows)
+
+
+def names_of(row: Row) -> set[str]:
+    """What a row is known by: its key changes while a source is written anew, its ids do not."""
+    return {row.key} | {f"{alias} {row.occurrence}" for alias in row.ids}
+
+
+def _has(row: Row, ids: AbstractSet[str]) -> bool:
+    """Whether it is known by one of these; asked of all rows, each time that one comes."""
+    return row.id in ids or (bool(row.aliases) and not ids.isdisjoint(row.aliases))
+
+
+def _tells(row: Row) -> bool:
+    tuning = row.tuning
+    return tuning.state != "running" and (is_selection(tuning) or not is_reuse(tuning))

@@ -7,20 +7,33 @@ not tell stays unknown: a cache does not say when, a log not by which process.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from backend.counted import counted
+from backend.disk.safe import open_regular
+from backend.errors import StoreError
 from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import alike
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from backend.pins.file import HistoryEntry
+from rocm_tui.harmless import clean
 from rocm_tui.session import stats
-from rocm_tui.session.merge import is_reuse, is_selection
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.systems import Versions
+from rocm_tui.session.views import is_reuse, is_selection
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a cache file says of its system; empty where it does not."""
+
+    triton: str = ""
+    hip: str = ""
+
 
 What = Literal[
     "tuned",
@@ -270,3 +283,51 @@ def _with_changes(events: Sequence[Event]) -> tuple[Event, ...]:
             before[name] = now or before.get(name, "")
         told.append(replace(event, changed=tuple(changed)))
     return tuple(told)
+
+
+_MARK = '"system":'
+_HEAD = 8192
+
+
+def device_names(paths: Iterable[str]) -> dict[str, str]:
+    """The devices, on ROCm architectures, that cache files name in their first lines, by path.
+
+    Reads the beginnings of those that are such files: call it off the event loop.
+    """
+    return {path: name for path in paths if (name := _device_name(path))}
+
+
+def _device_name(path: str) -> str | None:
+    device = _system(Path(path)).get("device")
+    name = device.get("name") if isinstance(device, dict) else None
+    return clean(name)[:200] if isinstance(name, str) else None
+
+
+def system_versions(path: Path) -> Versions:
+    """Reads the beginning of a cache file: call it off the event loop."""
+    told = _system(path).get("version")
+    if not isinstance(told, dict):
+        return Versions()
+    triton, hip = told.get("triton"), told.get("hip")
+    return Versions(_triton(triton), clean(hip)[:40] if isinstance(hip, str) else "")
+
+
+def _triton(key: object) -> str:
+    """`3.9.0` of `3.9.0<64 hex digits>-...`, Triton's version and what its own files hash to."""
+    first = str(key).partition("-")[0] if isinstance(key, str) else ""
+    return clean(first[:-_DIGEST] if len(first) > _DIGEST else first)[:40]
+
+
+_DIGEST = 64
+
+
+def _system(path: Path) -> dict[str, Any]:
+    """What stands there under `system`; nothing of a file that is none."""
+    try:
+        with open_regular(path, follow=True) as file:
+            text = file.read(_HEAD).decode(errors="replace")
+        at = text.index(_MARK) + len(_MARK)
+        system, _ = json.JSONDecoder().raw_decode(text[at:].lstrip())
+    except (OSError, StoreError, ValueError, RecursionError):
+        return {}
+    return system if isinstance(system, dict) else {}

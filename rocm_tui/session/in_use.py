@@ -1,20 +1,23 @@
-"""What a row is about: the choice that every later program takes, its time, how it stands.
+"""The choice that later programs take, of a tuning and on several devices of one box: its time, its
+lead, and whether another one would compute the same bits. Pure functions.
 
-That is the pinned one while its pin holds, else the one with the smallest time. Pure functions.
+It is the pinned choice while its pin holds, else the one with the smallest time. Nothing is taken
+across devices.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from backend.model.choice import Choice
+from backend.counted import device_ranges
+from backend.model.choice import Choice, Output
 from backend.model.inductor_kernel import is_kernel
+from backend.model.pin import PinState
 from backend.model.tuning import Tuning
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-
-if TYPE_CHECKING:  # types only: the first rows are shown before what needs them is loaded
-    from backend.model.pin import PinState
 
 _HOLDS: frozenset[PinState] = frozenset(("active", "unproven", "drifted"))
 """The states of a pin whose choice is taken, or is taken again as soon as it is applied."""
@@ -32,21 +35,9 @@ def pinned_choice(row: Row) -> tuple[int, Choice] | None:
     return None
 
 
-_LAST: list[tuple[Row | None, Choice | None]] = [(None, None)]
-"""The row that was asked about last: who draws one asks for each of its cells."""
-
-
 def in_use(row: Row) -> Choice | None:
     """The pinned choice, if its pin holds and it has not failed, else the fastest, of a kernel what
     its file names; None while it is not known whether its pin holds."""
-    last, choice = _LAST[0]
-    if last is not row:
-        choice = _in_use(row)
-        _LAST[0] = row, choice
-    return choice
-
-
-def _in_use(row: Row) -> Choice | None:
     if row.awaits_pin:
         return None
     if row.pin is not None and row.pin.state in _HOLDS:
@@ -82,3 +73,81 @@ def gain(row: Row) -> float | None:
 def lead(row: Row) -> float | None:
     """How far the nearest rival lies behind what is in use; negative where one is faster."""
     return None if row.awaits_pin else stats.lead(row.tuning, in_use(row))
+
+
+def device_name(row: Row) -> str:
+    """`cuda:1`, of several devices `cuda:0-3`; empty where nothing shows the index."""
+    rows = row.devices or (row,)
+    if rows[0].tuning.device_index is None:  # most of them
+        return ""
+    indices = [r.tuning.device_index for r in rows if r.tuning.device_index is not None]
+    return f"{row.tuning.device or 'cuda'}:{device_ranges(indices)}"
+
+
+def each_device(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows, and a row for each device in the place of those of several devices."""
+    for row in rows:
+        yield from row.devices or (row,)
+
+
+def kernel_identity(choice: Choice) -> Hashable:
+    """What a choice is called on every device of a kind: its hash on device 0; where that is not
+    known, its template and configuration, of a choice without these its own hash or name."""
+    if choice.identity or choice.hash is None:
+        return choice.identity or choice.name
+    template = choice.hash.partition("-")[0]
+    return (template, choice.description) if choice.description else choice.hash
+
+
+def by_kernel(row: Row) -> list[tuple[Choice | None, list[Row]]]:
+    """The choices in use, each with the devices that use this kernel; None where none is known."""
+    kernels: dict[Hashable, tuple[Choice | None, list[Row]]] = {}
+    for device in row.devices:
+        choice = in_use(device)
+        name = None if choice is None else kernel_identity(choice)
+        kernels.setdefault(name, (choice, []))[1].append(device)
+    return list(kernels.values())
+
+
+def differs(row: Row) -> str:
+    """`differs (2)` where devices use so many kernels, nothing where all use the same."""
+    count = len(by_kernel(row))
+    return f"differs ({count})" if count > 1 else ""
+
+
+def used_by_all(row: Row) -> str:
+    """What the choice in use is called on all devices of a row, else that they differ. The number
+    in a name is another one in each process, so a name counts only where all devices have it."""
+    used = [in_use(device) for device in row.devices]
+    first = used[0]
+    if (several := differs(row)) or first is None:
+        return several
+    names = {choice.name for choice in used if choice}
+    return first.label if len(names) == 1 or not first.hash else replace(first, name=None).label
+
+
+Bits = Literal["same", "other", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What later compiles would compute with another choice: `after`, as far as that was measured,
+    and the choice in use `now`."""
+
+    bits: Bits
+    now: Choice | None
+    after: Output | None = None
+
+
+def output_change(row: Row, choice: Choice) -> Change:
+    """The same bits are proved only by choices that give theirs in every run."""
+    now = in_use(row)
+    ours, theirs = stats.measured(row.tuning, choice), stats.measured(row.tuning, now)
+    after, before = ours.output if ours else None, theirs.output if theirs else None
+    if now is not None and now.hash == choice.hash and choice.hash is not None:
+        unsteady = after is not None and not after.steady
+        return Change("other" if unsteady else "same", now, after)
+    if before is None or after is None:
+        return Change("unknown", now, after)
+    same = before.group == after.group and before.steady and after.steady
+    return Change("same" if same else "other", now, after)

@@ -38,7 +38,7 @@ _ASKED = re.compile(r"^static_assert\(LDS_BYTES == (\d{1,7}), ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ResourceUse:
     """Of the choice's main kernel. `occupancy` is None where the architecture is not known."""
 
     target: Target
@@ -56,11 +56,13 @@ class KernelResources:
         self._kernels: dict[str, dict[str, list[tuple[Path, Target]]]] = {
             template: {} for template in ("gemm", "skinny", "conv", "direct", "grouped", "ck")
         }
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, ResourceUse] = {}
         self._stamp: tuple[tuple[Path, int], ...] = ()
-        self._stock_known: dict[tuple[str, str], Known | Unknown | None] = {}
+        self._stock_known: dict[tuple[str, str], ResourceUse | Unknown | None] = {}
 
-    def of(self, choices: Iterable[Choice], arch: str | None = None) -> dict[str, Known | Unknown]:
+    def of(
+        self, choices: Iterable[Choice], arch: str | None = None
+    ) -> dict[str, ResourceUse | Unknown]:
         """By hash, for the choices that are ours, and for those of stock Triton that its cache has;
         `arch` is that of the session, which matters where it has several."""
         every = [choice for choice in choices if choice.hash]
@@ -72,7 +74,7 @@ class KernelResources:
             stock = [c.hash or "" for c in every if kind_of(c.hash or "") == "triton"]
             return told | self._stock(stock, (arch or "").partition(":")[0])
 
-    def _stock(self, hashes: Iterable[str], arch: str) -> dict[str, Known | Unknown]:
+    def _stock(self, hashes: Iterable[str], arch: str) -> dict[str, ResourceUse | Unknown]:
         """Of kernels that Triton keeps. A look goes through all of its folders, so what it found is
         kept, and what it did not until something was compiled."""
         folders = triton.folders_of(self._root)
@@ -109,7 +111,7 @@ class KernelResources:
                         key = kernel_hash(source, name, str(target))
                         kernels.setdefault(key, []).append((entry, target))
 
-    def _one(self, hash_: str, choice: Choice) -> Known | Unknown:
+    def _one(self, hash_: str, choice: Choice) -> ResourceUse | Unknown:
         if hash_ in self._known:
             return self._known[hash_]
         template = template_of(choice)
@@ -124,7 +126,7 @@ class KernelResources:
         if len(answers) > 1:
             return Unknown("several compilers made it, and it takes different resources from each")
         answer = answers.pop()
-        if isinstance(answer, Known):
+        if isinstance(answer, ResourceUse):
             self._known[hash_] = answer
         return answer
 
@@ -140,7 +142,7 @@ class KernelResources:
         return made or entries
 
 
-def _of_arch(kernels: Sequence[Kernel], arch: str) -> Known | Unknown | None:
+def _of_arch(kernels: Sequence[Kernel], arch: str) -> ResourceUse | Unknown | None:
     """Of the one for this arch, or of the only one; None where there is none."""
     meant = [kernel for kernel in kernels if kernel.arch == arch] or kernels
     if len(meant) > 1:
@@ -149,14 +151,14 @@ def _of_arch(kernels: Sequence[Kernel], arch: str) -> Known | Unknown | None:
     return of_triton(meant[0]) if meant else None
 
 
-def of_triton(kernel: Kernel) -> Known | Unknown:
+def of_triton(kernel: Kernel) -> ResourceUse | Unknown:
     """Of a kernel that Triton compiled: all that an AMD code object tells, else its LDS alone."""
     try:
         target = amdgpu(kernel.arch) if kernel.arch.startswith("gfx") else cuda(kernel.arch)
     except ValueError:
         return Unknown(f"{kernel.folder} is for an arch that is none")
     if target.kind == "cuda":
-        return Known(target, Resources(kernel.name, lds=kernel.shared, wave=32), None)
+        return ResourceUse(target, Resources(kernel.name, lds=kernel.shared, wave=32), None)
     if read_file(kernel.code_object) is None:  # a pipe, a link, or of no size that one has
         return Unknown(f"cannot read {kernel.code_object}")
     try:
@@ -168,7 +170,7 @@ def of_triton(kernel: Kernel) -> Known | Unknown:
     # Its code object tells no LDS: a launch of Triton's asks for it.
     shared = 0 if told[0].lds else kernel.shared or 0
     held = occupancy(target, told[0], kernel.threads or 0, shared)
-    return Known(target, _with_lds(told[0], shared), held)
+    return ResourceUse(target, _with_lds(told[0], shared), held)
 
 
 def _changed(folder: Path) -> int:
@@ -201,7 +203,7 @@ def _block_of(template: str, description: str) -> _Block:
     return _Block(description, threads=int(threads))
 
 
-def _measure(entry: Path, target: Target, block: _Block) -> Known | Unknown:
+def _measure(entry: Path, target: Target, block: _Block) -> ResourceUse | Unknown:
     compiled = code_cache.compiled(entry)
     if compiled is None:
         return Unknown(f"its kernel in the code cache is damaged: {entry}")
@@ -220,7 +222,7 @@ def _measure(entry: Path, target: Target, block: _Block) -> Known | Unknown:
     asked = _ASKED.search(source[1]) if source else None
     shared = int(asked[1]) if asked else 0
     held = occupancy(target, largest, block.threads_on(target), shared)
-    return Known(target, _with_lds(largest, shared), held)
+    return ResourceUse(target, _with_lds(largest, shared), held)
 
 
 def _with_lds(taken: Resources, more: int) -> Resources:

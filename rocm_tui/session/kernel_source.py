@@ -32,8 +32,8 @@ from backend.toolchain.resources import Unknown
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.session.kernel_resources import KernelResources, Known, of_triton
-from rocm_tui.session.possible import why_not_read
+from rocm_tui.session.kernel_resources import KernelResources, ResourceUse, of_triton
+from rocm_tui.session.refusals import why_not_read
 
 Language = Literal["c++", "python", "listing"]
 
@@ -57,11 +57,11 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ChoiceKernel:
     """All that is at hand of a choice's kernel. The first stage is its source."""
 
     stages: tuple[Stage, ...]
-    resources: Known | Unknown
+    resources: ResourceUse | Unknown
 
     @property
     def source(self) -> Stage:
@@ -82,7 +82,7 @@ def kernel_of(
     session: Session | None,
     layout: Layout,
     known: KernelResources | None = None,
-) -> Kernel:
+) -> ChoiceKernel:
     """What is at hand of a choice. Raises NoKernelSource where its source is not.
 
     `known` are the resources of the cache dir, where the caller has looked before.
@@ -94,15 +94,15 @@ def kernel_of(
         answer = known.of([choice]).get(choice.hash or "")
         makeable = source.target is not None and source.target.kind != "cpu"
         assembled = (_assembly(source),) if makeable else ()
-        return Kernel((source, *assembled), answer or Unknown("it is no kernel of a GPU"))
+        return ChoiceKernel((source, *assembled), answer or Unknown("it is no kernel of a GPU"))
     if source.language != "python" or source.path is None:
-        return Kernel((source,), Unknown("a CPU has no such resources"))
+        return ChoiceKernel((source,), Unknown("a CPU has no such resources"))
     compiled = triton.kernels_of(source.path, triton.folders_of(layout.root))
     arch = session.arch.partition(":")[0] if session and session.arch else None
     compiled = [kernel for kernel in compiled if kernel.arch == arch] or compiled
     if not compiled:
-        return Kernel((source,), Unknown("Triton's cache has no kernel of this file"))
-    return Kernel((source, *_stages(compiled)), of_triton(compiled[0]))
+        return ChoiceKernel((source,), Unknown("Triton's cache has no kernel of this file"))
+    return ChoiceKernel((source, *_stages(compiled)), of_triton(compiled[0]))
 
 
 def source_of(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> str:

@@ -6,17 +6,23 @@ that tells of it; only the problem that a record touches is joined again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from itertools import chain, zip_longest
 from math import inf
 from operator import attrgetter
 from sys import intern
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from backend.model.choice import Measurement
+from backend.model.kernel import TRITON
+from backend.model.pin import PinState
+from backend.model.problem import TuningKey
 from backend.model.session import Fault, Session
+from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     ActivitySeen,
@@ -31,19 +37,326 @@ from rocm_tui.ingest.records import (
     TrialSeen,
     source_of,
 )
-from rocm_tui.session.graphs import Graphs, Program
-from rocm_tui.session.join import Bucket, Member, bucket_of
-from rocm_tui.session.peaks import device_of, machine_of, published
-from rocm_tui.session.pinned import Pins
-from rocm_tui.session.processes import Processes, fuller
-from rocm_tui.session.row import Finished, Place, Row, device_row, in_order, reordered
-from rocm_tui.session.suspects import suspicion
-from rocm_tui.session.systems import Measurements
-from rocm_tui.session.tables import Tables
+from rocm_tui.session.attachments import Measurements, Pins, Tables
+from rocm_tui.session.devices import device_of, machine_of, published, suspicion
+from rocm_tui.session.graphs import Asked, Graphs, Program, Share
+from rocm_tui.session.sessions import Processes, fuller
+from rocm_tui.session.stats import layout_of
+from rocm_tui.session.views import Bucket, Member, bucket_of, foreign, group, merge_views, without
 
 if TYPE_CHECKING:
-    from backend.model.trial import Trial
     from backend.pins.state import PinStatus
+
+_OF_DEVICE = "#@"
+"""Stands before the index of a device in a row's key, which has no such place otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tuning as it is shown.
+
+    `key` is stable while the row lives; `seen` is Unix time; `seq` counts arrivals. `aliases` are
+    the other ids under which single sources know it: a log, which tells no precision, gives it
+    another than the cache. `asked` holds the session of each time that a session log tells of it,
+    reuses included. `suspect` says why its times are not to be believed, where they are not.
+    `share` is what it is to the latest program that called it. `device` is what it was tuned on:
+    `gfx942`, a name, or a kind as `cuda`; empty where nothing tells. `awaits_pin` while the
+    state of its pin was not read yet: what is in use is not known. `layout` is its operands'.
+    `beside` are entries of other tuners' tables for the same product.
+
+    Where several devices of a box tuned the problem, `devices` has a row for each of them, by
+    device index, and the rest says what the first of these does.
+    """
+
+    key: str
+    id: str
+    occurrence: int
+    tuning: Tuning
+    pin: PinStatus | None = None
+    seen: float | None = None
+    aliases: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    seq: int = 0
+    suspect: str | None = None
+    share: Share | None = None
+    device: str = ""
+    awaits_pin: bool = False
+    layout: str = ""
+    beside: tuple[Tuning, ...] = ()
+    devices: tuple[Row, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All under which it is known."""
+        return (self.id, *self.aliases)
+
+    @property
+    def when(self) -> float | None:
+        """When it was tuned, else when it was first seen; on the last of its devices."""
+        if self.devices:
+            return max((row.when for row in self.devices if row.when is not None), default=None)
+        return self.tuning.when if self.tuning.when is not None else self.seen
+
+    @property
+    def age(self) -> tuple[float, int]:
+        """Older ones are less; of those whose time is not known, the ones that came first."""
+        return self.when or 0.0, self.seq
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is one device of a problem that several tuned."""
+        return self.key.rpartition("#")[2].startswith("@")
+
+    @property
+    def pin_state(self) -> PinState | None:
+        return self.pin.state if self.pin else None
+
+
+def newest_first(row: Row) -> tuple[float, int]:
+    """Orders rows as lists show them."""
+    when, seq = row.age
+    return -when, -seq
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Rows newest first. A key of its own for each takes as much room as a third of its row."""
+    latest = sorted(rows, key=attrgetter("seq"), reverse=True)
+    latest.sort(key=_dated, reverse=True)
+    return latest
+
+
+def _dated(row: Row) -> float:
+    return row.when or 0.0
+
+
+_MOVED = 64
+"""So many rows are moved one by one; more are sorted anew."""
+
+
+def reordered(rows: list[Row], gone: Collection[Row], came: Collection[Row]) -> list[Row] | None:
+    """Rows that are ordered newest first, changed to have these no more and those as well; None
+    where sorting is less work."""
+    if len(gone) + len(came) > _MOVED:
+        return None
+    for row in gone:
+        at = bisect_left(rows, newest_first(row), key=newest_first)
+        while at < len(rows) and rows[at] is not row:
+            at += 1
+        if at == len(rows):
+            return None
+        del rows[at]
+    for row in came:
+        insort(rows, row, key=newest_first)
+    return rows
+
+
+Finished: TypeAlias = "tuple[Tuning, PinStatus | None, str | None, str, bool, tuple[Tuning, ...]]"
+Finish = Callable[[Tuning], Finished]
+"""Gives a joined tuning with what was measured of it, its pin, why it is suspicious, its device,
+whether its pin is awaited, and the entries of tables beside it."""
+AskShares = Callable[[Sequence[Asked]], list[Share | None]]
+
+
+_Merged = Sequence[tuple[tuple[Member, ...], Tuning]]
+"""Members that were found to be one tuning, and what they make."""
+
+
+class Place:
+    """The members of one problem and the rows that they make. There are tens of thousands, most of
+    them with one of each, and then the row tells all of its member."""
+
+    __slots__ = ("_made", "_members")
+
+    def __init__(self) -> None:
+        self._members: Member | list[Member] | None = []
+        self._made: Row | tuple[Sequence[Row], _Merged] = (), ()
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        return (self._made,) if isinstance(self._made, Row) else self._made[0]
+
+    @property
+    def members(self) -> Sequence[Member]:
+        if isinstance(self._members, list):
+            return self._members
+        return (self._members or _member_of(self.rows[0]),)
+
+    @property
+    def tunings(self) -> Iterable[Tuning]:
+        """Those of its members."""
+        if isinstance(self._members, list):
+            return [member.tuning for member in self._members]
+        return ((self._members or self.rows[0]).tuning,)
+
+    def add(self, member: Member) -> None:
+        if isinstance(self._members, list) and self._members:
+            self._members.append(member)
+        else:
+            self._members = [*self.members, member] if self.members else member
+
+    def tells(self, uid: str, tuning: Tuning) -> bool:
+        """Whether a member says just this already."""
+        return any(member.uid == uid and member.tuning == tuning for member in self.members)
+
+    def remove(self, uids: Collection[str]) -> list[Member]:
+        """Drop these members, and give them back."""
+        gone = [member for member in self.members if member.uid in uids]
+        self._members = [member for member in self.members if member.uid not in uids]
+        return gone
+
+    def join(
+        self,
+        shown: Callable[[Member], Member],
+        finish: Finish,
+        shares: AskShares | None = None,
+    ) -> Sequence[Row]:
+        """Make the rows; one whose members are the same stays the same. Returns those before.
+
+        `shown` is a member as it is to be joined; `finish` adds to a joined tuning what is known
+        besides; `shares` tells what tunings are to programs, given who asked for each.
+        """
+        before, own = self.rows, self.members
+        if len(own) == 1 and not before and shares is None:  # most of them
+            view = shown(own[0])
+            self._take(own, [_row((view,), view.tuning, finish, {})], ())
+            return before
+        merges = () if isinstance(self._made, Row) else self._made[1]
+        known = {views[0].uid: (views, tuning) for views, tuning in merges}
+        old = {row.key: row for row in before if not row.devices}
+        members = sorted(map(shown, own), key=lambda member: member.seq)
+        merged, rows = [], []
+        for views in group(members):
+            entry = known.get(views[0].uid)
+            if entry is None or not _same(entry[0], views):
+                entry = tuple(views), merge_views([view.tuning for view in views])
+            merged.append(entry)
+        away = foreign([tuning for _, tuning in merged])
+        for (found, tuning), others in zip(merged, away, strict=True):
+            joined = without(tuning, others) if others else tuning
+            rows.append(_row(found, joined, finish, old))
+        if shares is not None:
+            known_shares = shares([(row.tuning, row.asked) for row in rows])
+            rows = [_shared(row, share) for row, share in zip(rows, known_shares, strict=True)]
+        self._take(own, _numbered(by_problem(rows)), merged)
+        return before
+
+    def _take(self, own: Sequence[Member], rows: list[Row], merged: _Merged) -> None:
+        """Its members make these rows; of one that a row tells all of, only the row is kept."""
+        if len(own) == 1 == len(rows) and rows[0].tuning is own[0].tuning:
+            self._members, self._made = None, rows[0]
+        else:
+            self._members, self._made = list(own), (rows, merged)
+
+
+def _member_of(row: Row) -> Member:
+    """The one of which alone the row was made."""
+    source = intern(source_of(row.key))
+    return Member(row.key, source, row.tuning, row.seq, row.id, row.seen)
+
+
+def _shared(row: Row, share: Share | None) -> Row:
+    return row if row.share == share else replace(row, share=share)
+
+
+def _same(left: Sequence[Member], right: Sequence[Member]) -> bool:
+    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
+
+
+def _row(
+    views: tuple[Member, ...],
+    joined: Tuning,
+    finish: Finish,
+    old: Mapping[str, Row],
+) -> Row:
+    tuning, pin, suspect, device, awaits, beside = finish(joined)
+    if len(views) == 1:
+        (first,) = views
+        id_ = first.id or first.tuning.id
+        ids: Iterable[str] = ()
+        asked = _asked(first.tuning.session)
+    else:
+        first = min(views, key=lambda view: view.seq)
+        id_, ids = joined.id, dict.fromkeys([view.tuning.id for view in views])
+        asked = tuple([view.tuning.session for view in views if view.tuning.session])
+    before = old.get(first.uid)
+    if before is not None and before.tuning is tuning:
+        known = before.pin, before.suspect, before.device, before.awaits_pin, before.beside
+        if known == (pin, suspect, device, awaits, beside):
+            return before
+    aliases = tuple([alias for alias in ids if alias != id_]) if ids else ()
+    layout = layout_of(tuning) if tuning.strides else ""
+    told = first.seen, aliases, asked, first.seq, suspect, None, device, awaits, layout, beside
+    return Row(first.uid, id_, 1, tuning, pin, *told)
+
+
+def by_problem(rows: list[Row]) -> list[Row]:
+    """Rows of which those of several devices are one where their problem is the same: the latest
+    of each device, then the one before. The others stay as they are."""
+    if len({row.tuning.device_index for row in rows} - {None}) < 2:
+        return rows  # most of them
+    alone: list[Row] = []
+    problems: dict[TuningKey, dict[int, list[Row]]] = {}
+    for row in rows:
+        key, index = row.tuning.key, row.tuning.device_index
+        if key is None or index is None or key.op == TRITON:  # a pin of that is of one device
+            alone.append(row)
+        else:
+            problems.setdefault(key, {}).setdefault(index, []).append(row)
+    for devices in problems.values():
+        latest = [sorted(its, key=attrgetter("age"), reverse=True) for its in devices.values()]
+        for turn in zip_longest(*latest):
+            its = sorted(filter(None, turn), key=lambda row: row.tuning.device_index or 0)
+            alone.append(its[0] if len(its) == 1 else _of_devices(its))
+    return alone
+
+
+def _of_devices(rows: Sequence[Row]) -> Row:
+    first = rows[0]
+    ids = dict.fromkeys(id_ for row in rows for id_ in row.ids)
+    return replace(
+        first,
+        aliases=tuple(id_ for id_ in ids if id_ != first.id),
+        asked=tuple(session for row in rows for session in row.asked),
+        seq=max(row.seq for row in rows),
+        awaits_pin=any(row.awaits_pin for row in rows),
+        devices=tuple(replace(r, key=f"{r.key}{_OF_DEVICE}{r.tuning.device_index}") for r in rows),
+    )
+
+
+@lru_cache(256)
+def _asked(session: str | None) -> tuple[str, ...]:
+    """Who asked for what a single source tells; the same for all of its rows."""
+    return (session,) if session else ()
+
+
+def _numbered(rows: list[Row]) -> list[Row]:
+    """With the occurrences of each id counted, oldest first."""
+    if len(rows) == 1 and rows[0].occurrence == 1:
+        return rows
+    counts: dict[str, int] = {}
+    place: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: row.age):
+        place[row.key] = counts[row.id] = counts.get(row.id, 0) + 1
+    return [row if row.occurrence == place[row.key] else _as(row, place[row.key]) for row in rows]
+
+
+_REST = attrgetter(*[field.name for field in fields(Row)][3:])
+
+
+def device_row(key: str, find: Callable[[str], Row | None]) -> Row | None:
+    """The row of one device by its key; `find` gives that of the problem by a tuning's uid."""
+    uid, mark, _ = key.rpartition(_OF_DEVICE)
+    row = find(uid) if mark else None
+    return next((device for device in row.devices if device.key == key), None) if row else None
+
+
+def _as(row: Row, occurrence: int) -> Row:
+    """`replace` takes longer than all else that is done to a row, and there may be thousands."""
+    numbered = Row(row.key, row.id, occurrence, *_REST(row))
+    if not row.devices:
+        return numbered
+    return replace(numbered, devices=tuple([_as(device, occurrence) for device in row.devices]))
+
 
 __all__ = ["Changes", "Model", "Row"]
 

@@ -1,27 +1,196 @@
-"""What can be said of one tuning: winner, gain, lead, throughput, and what its times cannot tell.
+"""What can be said of one tuning: its problem in words, winner, gain, lead, throughput, and what
+its times cannot tell.
 
 The times of a tuning are single numbers, each taken once: of five choices that such times showed to
 be 1.6 to 2 times as fast as ATen, repeated measurement found all five slower. So single numbers say
 at most who is ahead, and inside `TIE_BAND` not even that (in public logs the best two choices lie
 that close in 40 % of all tunings). Only a repeated measurement tells who is faster.
+
+Times that are whole ticks are known to a tick only: two that are one tick apart may be of equally
+fast kernels, two that are two ticks apart are not. The ticks known here are 1.024 µs, in which
+events of several NVIDIA GPUs come (in public logs of an A10G and an L20), and 1 µs, the update
+interval of a GPU's global timer. AUTOTUNE rows round to 0.1 µs. On a busy CPU a call waits for its
+neighbour's time slice, so that its time is whole milliseconds (8, 10, 12, 16 ms in real logs) and
+says nothing of the kernel. A tick is seen from the times of one tuning alone, so it takes three
+different ones, or two in full, or two that many choices share. Calls that wait now and then, beside
+others that do not, are not recognised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import isfinite
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import comb, isfinite, prod
+from sys import intern
 from typing import Literal
 
 from backend.model.choice import Choice, MeasuredChoice, Verdict
 from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import kernel_of, sizes_of
-from backend.model.ops import flops, gemm_sizes
-from backend.model.origin import provider
+from backend.model.ops import OPS, flops, gemm_sizes, product_of
+from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
-from rocm_tui.session.asked import asked_dtypes, asked_sizes
-from rocm_tui.session.clock import indistinct
-from rocm_tui.session.merge import is_cache
+from rocm_tui.session.views import PLACES, is_cache
+
+_SIZES = (("B", "M", "N", "K"), ("b", "m", "n", "k"))
+_TOLD = re.compile(r"(\w+)=((?:\[[^\]]*\]|[^,\[])*)")
+_DTYPES = ("dtype", "q_dtype_a", "q_dtype_w")
+
+
+def asked_sizes(asked: str) -> str:
+    """`64×1280×8192` of a product, `M=64 7168×512 E=384 topk=6` of a mixture of experts (tokens,
+    hidden and inner size, experts, those of a token), `M=64 E=128 N=352` of a config for one; else
+    all values."""
+    told = dict(_TOLD.findall(asked))
+    for names in _SIZES:
+        if all(name in told for name in names[1:]):
+            return "×".join(told[name] for name in names if name in told)
+    if "token" in told and "model_dim" in told:
+        return (
+            f"M={told['token']} {told['model_dim']}×{told.get('inter_dim', '?')} "
+            f"E={told.get('expert', '?')} topk={told.get('topk', '?')}"
+        )
+    values = [f"{name}={text}" for name, text in told.items() if name not in _DTYPES]
+    return " ".join(values).removeprefix("step=") if told else asked
+
+
+def asked_dtypes(asked: str) -> tuple[str, ...]:
+    """The types that it tells."""
+    return tuple([text.strip() for name, text in _TOLD.findall(asked) if name in _DTYPES])
+
+
+_CONVOLUTION = "convolution"
+
+
+def layout_of(problem: Problem) -> str:
+    """How the two factors of a product lie in memory: `NT`, N by rows and T by columns; `NT+` where
+    rows, columns or batches do not lie close together. `NHWC` or `NCHW` of a convolution's input.
+
+    Empty where no source tells the strides, or where they say nothing.
+    """
+    a, b, turned, image = _factors(problem.op)
+    if image:
+        return _image(problem)
+    shapes, strides = problem.shapes, problem.strides
+    if len(strides) != len(shapes) or not 0 <= max(a, b) < len(shapes):
+        return ""
+    first, second = _operand(shapes[a], strides[a]), _operand(shapes[b], strides[b])
+    if first is None or second is None:
+        return ""
+    (left, left_close), (right, right_close) = first, second
+    if turned:
+        right = "T" if right == "N" else "N"
+    return intern(left + right + ("" if left_close and right_close else "+"))
+
+
+@lru_cache(64)
+def _factors(name: str) -> tuple[int, int, bool, bool]:
+    """Where the two factors of an op stand, -1 for one without; whether the second is given as
+    (N, K), and multiplied as (K, N); and whether it is a convolution of an image."""
+    op, image = product_of(name), name.lstrip("_") == _CONVOLUTION
+    if op is None or op.packed:
+        return -1, -1, False, image
+    return op.place("a"), op.place("b"), op.weight, image
+
+
+def _operand(shape: Shape, strides: Shape) -> tuple[str, bool] | None:
+    """By rows or by columns, and whether its elements lie close together."""
+    if len(shape) < 2 or len(strides) != len(shape):
+        return None
+    if len(shape) == 2 and strides[1] == 1:  # as below, for most of them
+        return "N", shape[0] == 1 or strides[0] == shape[1]
+    by_rows = shape[-1] == 1 or strides[-1] == 1
+    if not by_rows and not (shape[-2] == 1 or strides[-2] == 1):
+        return None
+    order = [*range(len(shape) - 2), -2, -1] if by_rows else [*range(len(shape) - 2), -1, -2]
+    step, close = 1, True
+    for at in reversed(order):
+        close = close and (shape[at] == 1 or strides[at] == step)
+        step *= shape[at]
+    return ("N" if by_rows else "T"), close
+
+
+def _image(problem: Problem) -> str:
+    place = OPS[_CONVOLUTION].place("a")
+    if place >= len(problem.strides) or len(problem.strides[place]) != 4:
+        return ""
+    shape, strides = problem.shapes[place], problem.strides[place]
+    if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
+        return ""  # the same bytes either way
+    return "NHWC" if strides[1] == 1 else "NCHW" if strides[3] == 1 else ""
+
+
+TICKS = (1.024e-3, 1e-3)
+"""Milliseconds."""
+ROUNDED = 10.0**-PLACES
+"""The unit of the last decimal of a time in an AUTOTUNE row."""
+APART = 1.5
+"""Ticks between one, which says nothing, and two, which do, with room for rounding."""
+_TICKS_APART = APART * max(TICKS)
+SLICE = 1.0
+NEAR_SLICE = 0.02
+LONGEST_WAIT = 32.0
+"""Milliseconds: what a scheduler counts in, how near to it a time lies that waited, and what two
+such times may differ by without a cause in the kernels. Both cases are from logs of busy CPUs."""
+LONGEST = 1e4
+"""Milliseconds beyond which no tick is looked for: a log may say anything."""
+_CHANCE = 0.01
+"""How often times that have no tick may look as if they had."""
+_FLOAT = 2e-7
+"""Relative error of a single-precision number, in which events are told."""
+
+
+def indistinct(tuning: Tuning, left: float, right: float) -> bool:
+    """Whether the clock cannot tell two of a tuning's times apart."""
+    gap = abs(left - right)
+    if gap >= LONGEST_WAIT or (gap >= _TICKS_APART and min(left, right) < SLICE / 2):
+        return False  # neither ticks nor waits: the usual case
+    return gap < blur(tuning)
+
+
+def blur(tuning: Tuning) -> float:
+    """Milliseconds below which a difference of two times says nothing; 0 for an exact clock."""
+    timed = (c.ms for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
+    times = [ms for ms in timed if 0 < ms < LONGEST]
+    if len(times) > 1 and device_kind(tuning) == "cpu" and waited(times):
+        return LONGEST_WAIT
+    rounded = ROUNDED if times and all(round(ms, PLACES) == ms for ms in times) else 0.0
+    return APART * max(tick_of(times), rounded)
+
+
+def tick_of(times: Sequence[float]) -> float:
+    """The tick in which times come, in milliseconds; 0 where none is seen."""
+    return next((tick for tick in TICKS if _come_in(times, tick)), 0.0)
+
+
+def _come_in(times: Sequence[float], tick: float) -> bool:
+    """A quarter may lie between ticks, of the times or of those that differ: the median of an even
+    number of times does. The more choices share a time, the less it is by chance."""
+    distinct = {ms for ms in times if tick / 2 < ms < LONGEST}
+    fits = [ms for ms in distinct if abs(ms - round(ms / tick) * tick) <= _error(ms) * 1.01]
+    if len(fits) < 2:
+        return False
+    if len(fits) * 4 < len(distinct) * 3:
+        counts = Counter(times)
+        if sum(counts[ms] for ms in fits) * 4 < len(times) * 3:
+            return False
+    chance = len(TICKS) * (len(distinct) / len(times)) ** 2
+    chance *= prod(min(1.0, 2 * _error(ms) / tick) for ms in fits)
+    return comb(len(distinct), len(fits)) * chance <= _CHANCE
+
+
+def _error(ms: float) -> float:
+    """How far a time may lie from the tick that it is."""
+    return _FLOAT * ms + (ROUNDED / 2 if round(ms, PLACES) == ms else 0.0)
+
+
+def waited(times: Sequence[float]) -> bool:
+    """Whether all are whole milliseconds, as times of calls that waited for a neighbour are."""
+    return all(SLICE / 2 < ms < LONGEST and abs(ms - round(ms)) <= NEAR_SLICE for ms in times)
+
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""

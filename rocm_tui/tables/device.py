@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from backend.tables.model import Device
 from rocm_tui.errors import UsageError
-from rocm_tui.session.peaks import devices
+from rocm_tui.session.devices import devices
 
 _ARCH = re.compile(r"gfx[0-9a-f]{3,5}|sm_\d{2,3}")
 _FEATURE = re.compile(r"[a-z]{1,20}[+-]")

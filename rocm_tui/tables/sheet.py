@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from backend.tables.model import Device, Entry, Table
-from rocm_tui.session.peaks import MathKind
+from rocm_tui.session.devices import MathKind
 
 UNITS_ARCH = {256: "gfx950", 80: "gfx942", 304: "gfx942"}
 """What AITER takes for the architecture of a row without one, by its compute units."""

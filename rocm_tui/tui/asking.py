@@ -36,10 +36,10 @@ from rocm_tui.render.choices import name_of
 from rocm_tui.render.jobs import outcome, pin_title, problem_title, verified_text
 from rocm_tui.render.measured import meaning, standing
 from rocm_tui.search.types import Search
+from rocm_tui.session.devices import TunedDevice
 from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import seconds
-from rocm_tui.session.peaks import TunedDevice
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.improving import ask_to_improve, ask_to_pin_found, ask_to_prove
 from rocm_tui.tui.misses_tuned import ask_to_tune_missed

@@ -12,7 +12,7 @@ from rocm_tui.render.bars import bar
 from rocm_tui.render.sessions import state_text
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.processes import Process, Processes, script
+from rocm_tui.session.sessions import Process, Processes, script
 
 if TYPE_CHECKING:  # loaded where a program was started, which most screens do not
     from rocm_tui.launch.launched import Launched

@@ -26,10 +26,10 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.launch.launched import Launched
     from rocm_tui.render.table import Line
     from rocm_tui.search.types import Search
+    from rocm_tui.session.devices import Peak, TunedDevice
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.graph_rows import GraphRow
     from rocm_tui.session.model import Row
-    from rocm_tui.session.peaks import Peak, TunedDevice
     from rocm_tui.tui.programs import Programs
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
-    from rocm_tui.session.processes import Processes
+    from rocm_tui.session.sessions import Processes
     from rocm_tui.tui.devices import Devices
     from rocm_tui.tui.docking import Dock
     from rocm_tui.tui.screens.base import BaseScreen

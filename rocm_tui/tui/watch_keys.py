@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
-from rocm_tui.session import possible
+from rocm_tui.session import refusals
 from rocm_tui.tui.keys import key, written
 from rocm_tui.tui.widgets.one_line import Key
 
@@ -79,7 +79,7 @@ class WatchKey:
 
 
 def _pin(spot: Spot) -> str | None:
-    return possible.why_not_pinned(spot.row, spot.choice)
+    return refusals.why_not_pinned(spot.row, spot.choice)
 
 
 def _unpin(spot: Spot) -> str | None:
@@ -99,22 +99,22 @@ def _compare(spot: Spot) -> str | None:
 
 
 def _read(spot: Spot) -> str | None:
-    return possible.why_not_read(spot.choice, spot.row.tuning)
+    return refusals.why_not_read(spot.choice, spot.row.tuning)
 
 
 def _tune(spot: Spot) -> str | None:
-    return possible.why_not_tuned(spot.row.tuning)
+    return refusals.why_not_tuned(spot.row.tuning)
 
 
 def _measure(spot: Spot) -> str | None:
     tuning = spot.row.tuning
     marked = [choice for choice in tuning.choices if (choice.name or choice.hash) in spot.marked]
     timed = [choice for choice in tuning.choices if choice.ms is not None]
-    return possible.why_not_measured(tuning, marked or timed)
+    return refusals.why_not_measured(tuning, marked or timed)
 
 
 def _trial(spot: Spot) -> str | None:
-    return possible.why_not_tried(spot.row.tuning)
+    return refusals.why_not_tried(spot.row.tuning)
 
 
 def _cancel(spot: Spot) -> str | None:

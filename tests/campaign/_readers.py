@@ -88,7 +88,7 @@ from rocm_tui.render.tunings import row_json
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import rooflines
 from rocm_tui.session.graph_rows import graph_rows
-from rocm_tui.session.kernel_resources import Known
+from rocm_tui.session.kernel_resources import ResourceUse
 from rocm_tui.session.model import Model
 from tests.campaign import _mutate, _seeds
 
@@ -258,7 +258,7 @@ def _code(data: bytes, folder: Path) -> None:
     found = from_file(_at(folder, "code.co", data))
     for one in found if isinstance(found, tuple) else ():
         for arch in ("gfx90a", "gfx950", "gfx1100", "gfx000"):
-            known = Known(amdgpu(arch), one, occupancy(amdgpu(arch), one, 256))
+            known = ResourceUse(amdgpu(arch), one, occupancy(amdgpu(arch), one, 256))
             resource_text.cells(known)
             resource_text.sentence(known)
             strict(resources_json(known))

@@ -8,10 +8,10 @@ AMBIGUOUS = frozenset(
     """
     Access Agreement Answer Asked Bench Beside Call Calls Change Check Code Compile Compiled
     Computed Cpu Device Difference Differing Digit Done Doubt Ended Entry Facts Finding Gain Gone
-    Gpu GraphText Group Held Hit Kernel Known Launch Layout Library Limits Mark Member News
+    Gpu GraphText Group Held Hit Kernel Launch Layout Library Limits Mark Member News
     NotCompiled NotMeasured NotTried NotTuned NotVerified Offer Options Pair Part Place Plan Process
     Program Progress Proof Proposal Pulse Reader Reading Record Recorded Refused Row Rule Run Seen
-    Share Shown Single SingleChoice Site Source Standing Start Step Sums Table Taken Tally
+    Share Single SingleChoice Site Source Standing Start Step Sums Table Taken Tally
     TemplateKernel Told Trouble Unit Use Visits Wanted Watch Work WrongResult
     """.split()
 )

@@ -21,11 +21,11 @@ from backend.model.origin import device_kind, own_template, provider
 from backend.model.session import Session
 from rocm_tui.harmless import plain
 from rocm_tui.session import in_use, stats
-from rocm_tui.session.by_device import device_name, each_device
-from rocm_tui.session.facets import tuner_of
+from rocm_tui.session.devices import machine_of
+from rocm_tui.session.grouping import tuner_of
+from rocm_tui.session.in_use import device_name, each_device
 from rocm_tui.session.model import Row
-from rocm_tui.session.named import called
-from rocm_tui.session.peaks import machine_of
+from rocm_tui.session.sessions import session_names
 
 Kind = Literal["word", "sizes", "number"]
 Words = tuple[str, ...]
@@ -120,7 +120,7 @@ def _session(row: Row, known: Known) -> Words:
     for id_ in dict.fromkeys((row.tuning.session, *row.asked)):
         session = known.sessions.get(id_ or "")
         if session is not None:
-            words += [f"{session.host}-{session.pid}", session.host, *called(session)]
+            words += [f"{session.host}-{session.pid}", session.host, *session_names(session)]
         words.append(id_)
     return _words(*words)
 

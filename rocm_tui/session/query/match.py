@@ -1,12 +1,16 @@
-"""Which rows a filter lets through: the tree, compiled once to a function over a row."""
+"""Which rows a filter lets through, and in which order they are.
+
+The tree of a filter is compiled once to a function over a row. A value that is not known comes
+last, whichever way; equal rows stay newest first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rocm_tui.session.model import Row
-from rocm_tui.session.query.fields import BY_NAME, SEARCHED, Facts, Words
-from rocm_tui.session.query.tree import Either, IsKnown, Not, OneOf, Query, Text, Within
+from rocm_tui.session.query.fields import BY_NAME, SEARCHED, Facts, QueryField, Value, Words
+from rocm_tui.session.query.grammar import Either, IsKnown, Not, OneOf, Query, Text, Within
 
 Predicate = Callable[[Row], bool]
 
@@ -115,3 +119,33 @@ def _number(query: Within, facts: Facts) -> Predicate:
         return isinstance(number, (int, float)) and any(r.holds(number) for r in query.ranges)
 
     return passes_any
+
+
+def ordered(rows: Sequence[Row], field: QueryField, facts: Facts, reverse: bool) -> list[Row]:
+    """`rows`, newest first, by a field: as it says, or `reverse`."""
+    place = placer(field, facts)
+    known = [(at, row) for row in rows if (at := place(row)) is not None]
+    unknown = [row for row in rows if place(row) is None] if len(known) < len(rows) else []
+    if field.moving and reverse:  # of an unknown age the place in the source tells as much
+        known.reverse()
+        unknown.reverse()
+    known.sort(key=lambda pair: pair[0], reverse=field.largest != reverse)
+    return [row for _, row in known] + unknown
+
+
+def placer(field: QueryField, facts: Facts) -> Callable[[Row], float | str | None]:
+    """Where a row stands by a field: its number, or its first word; None where it has none."""
+    if field.place is not None:
+        return field.place
+    read = facts.reader(field)
+    if field.kind == "number":
+        return lambda row: _as_number(read(row))
+    return lambda row: _first(read(row))
+
+
+def _as_number(value: Value) -> float | None:
+    return value if isinstance(value, (int, float)) else None
+
+
+def _first(value: Value) -> str | None:
+    return value[0] if isinstance(value, tuple) and value else None

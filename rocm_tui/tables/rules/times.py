@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocm_tui.session.peaks import Peak, devices
+from rocm_tui.session.devices import Peak, devices
 from rocm_tui.tables.findings import Given, Hit
 from rocm_tui.tables.sheet import Row, Sheet
 

@@ -30,7 +30,7 @@ from rocm_tui.render.choices import Footprint, verdict_style
 from rocm_tui.render.lines import filled
 from rocm_tui.render.side_by_side import Fact, tell
 from rocm_tui.render.table import Line, Span
-from rocm_tui.session import possible, stats
+from rocm_tui.session import refusals, stats
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import shorten
@@ -274,12 +274,12 @@ class CompareScreen(BaseScreen):
         keys.append(("o", "source", "read"))
         keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
         keys.append(("y", "copy", "copy"))
-        pin = possible.why_not_pinned(self._row, self.view.chosen)
+        pin = refusals.why_not_pinned(self._row, self.view.chosen)
         told = {"diff": self._why_no_diff(), "read": self._why_not_read(), "pin": pin}
         self.show_keys(keys, {action for action, why in told.items() if why})
 
     def _why_not_read(self) -> str | None:
-        return possible.why_not_read(self.view.chosen, self._row.tuning)
+        return refusals.why_not_read(self.view.chosen, self._row.tuning)
 
     def _why_no_diff(self) -> str | None:
         """Of the chosen column and the first, or of the first two."""
@@ -287,7 +287,7 @@ class CompareScreen(BaseScreen):
             return "there is one choice here, and nothing to compare its source with"
         if self._row.tuning.code:
             return "the choices are configs of one kernel, whose source is the same"
-        return next(filter(None, map(possible.why_not_read, self._pair)), None)
+        return next(filter(None, map(refusals.why_not_read, self._pair)), None)
 
     @property
     def _pair(self) -> tuple[Choice, Choice]:

@@ -25,9 +25,9 @@ from rocm_tui.render.table import Column, Line
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import Point, Roofline, rooflines
 from rocm_tui.report.systems import scopes
+from rocm_tui.session.devices import NoPeak, Peak, TunedDevice
+from rocm_tui.session.history import device_names
 from rocm_tui.session.model import Row
-from rocm_tui.session.peaks import NoPeak, Peak, TunedDevice
-from rocm_tui.session.systems import device_names
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid

@@ -29,7 +29,7 @@ from rocm_tui.tui.widgets.one_line import Key, OneLine, PageBar
 
 if TYPE_CHECKING:  # types only: the templates behind them are loaded in a thread
     from rocm_tui.render.code import Code
-    from rocm_tui.session.kernel_source import Kernel, Stage
+    from rocm_tui.session.kernel_source import ChoiceKernel, Stage
 
 _RESOURCES = "resources"
 
@@ -57,7 +57,7 @@ class SourceScreen(BaseScreen):
         super().__init__()
         self._row = row
         self._choice = choice
-        self._kernel: Kernel | None = None
+        self._kernel: ChoiceKernel | None = None
         self._page = 0
         self.view = CodeView(id="code")
 
@@ -225,7 +225,9 @@ class SourceScreen(BaseScreen):
 # In threads, where the templates and jinja2 are loaded, which takes long.
 
 
-def _kernel(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> Kernel:
+def _kernel(
+    tuning: Tuning, choice: Choice, session: Session | None, layout: Layout
+) -> ChoiceKernel:
     from rocm_tui.session.kernel_source import kernel_of
 
     return kernel_of(tuning, choice, session, layout)

@@ -8,7 +8,7 @@ from backend.measure.machine.devices import Device, Readers
 from backend.model.session import Fault
 from rocm_tui.render import devices as cells
 from rocm_tui.render.table import Line
-from rocm_tui.session.devices import Shown, shown, troubles
+from rocm_tui.session.device_readings import DeviceReading, settled_reading, troubles
 from rocm_tui.tui.widgets.line_view import LineView
 
 EVERY = 2.0
@@ -29,7 +29,7 @@ class DeviceStrip(LineView, can_focus=False):
     def __init__(self, devices: Sequence[Device], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._readers = Readers(devices)
-        self._cells: list[Shown] = []
+        self._cells: list[DeviceReading] = []
         self._same = 0
 
     def on_mount(self) -> None:
@@ -50,8 +50,8 @@ class DeviceStrip(LineView, can_focus=False):
     def _take(self) -> None:
         """Show what they have told since; ask less often while that is always the same."""
         seen = self._readers.seen()
-        before: list[Shown] | list[None] = self._cells or [None] * len(seen)
-        now = [shown(one, old) for one, old in zip(seen, before, strict=True)]
+        before: list[DeviceReading] | list[None] = self._cells or [None] * len(seen)
+        now = [settled_reading(one, old) for one, old in zip(seen, before, strict=True)]
         self._same = self._same + 1 if now == self._cells else 0
         if not self._same:
             self._cells = now

@@ -12,8 +12,8 @@ from rocm_tui.render.lines import filled
 from rocm_tui.render.plot import Axis, Curve, Mark
 from rocm_tui.render.table import Line, Span
 from rocm_tui.report.roofline import Point, Roofline
+from rocm_tui.session.devices import MathKind, NoPeak, Peak, attainable
 from rocm_tui.session.numbers import flops, throughput
-from rocm_tui.session.peaks import MathKind, NoPeak, Peak, attainable
 from rocm_tui.tui.widgets.line_view import LineView
 
 WORDS: dict[MathKind, str] = {

@@ -21,21 +21,31 @@ from rocm_tui.render.layout import GAP, Slot, fit, heading, natural, slot_at
 from rocm_tui.render.shares import SHARES
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session.difference import Tally
-from rocm_tui.session.facets import Differing, SourceNames, source_of
-from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange, folds
+from rocm_tui.session.grouping import (
+    Arrangement,
+    Differing,
+    Entry,
+    Folded,
+    Heading,
+    News,
+    SourceNames,
+    arrange,
+    folds,
+    names_of,
+    source_of,
+)
 from rocm_tui.session.model import Row
-from rocm_tui.session.named import short_names
-from rocm_tui.session.news import News, names_of
 from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
-from rocm_tui.session.query.order import ordered, placer
+from rocm_tui.session.query.match import ordered, placer
+from rocm_tui.session.sessions import short_names
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:  # types only: jobs and filters are asked for later
     from rocm_tui.jobs.queue import Job
-    from rocm_tui.session.query.tree import Query
+    from rocm_tui.session.query.grammar import Query
 
 SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
 """The orders that a key goes through; a click on a heading has any column's."""
@@ -283,7 +293,7 @@ class TuningsTable(LineView):
 
     def let_through(self, query: Query, text: str) -> None:
         """Show the rows that pass; `text` is how the person wrote it."""
-        from rocm_tui.session.query.tree import EVERYTHING  # with the first filter
+        from rocm_tui.session.query.grammar import EVERYTHING  # with the first filter
 
         self._query, self.filter = None if query == EVERYTHING else query, text
         self._order(follow=False)

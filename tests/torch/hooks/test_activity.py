@@ -20,7 +20,7 @@ from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record
 from rocm_tui.report.sessions import session_rows
 from rocm_tui.session.model import Model
-from rocm_tui.session.processes import Process
+from rocm_tui.session.sessions import Process
 from tests.support.hooked import logs_of
 from tests.support.torch_models import child_env
 

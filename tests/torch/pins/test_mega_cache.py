@@ -253,8 +253,7 @@ def test_hostile_names_do_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_watch_notices_a_loaded_mega_cache(saved: Saved, layout: Layout) -> None:
     """The control: without us the loaded graph hides the pin, in PyTorch and in `pins`."""
-    from rocm_tui.session.inbox import Inbox
-    from rocm_tui.session.reconciler import Reconciler
+    from rocm_tui.session.feed import Inbox, Reconciler
 
     key = pin_the_other(layout)
     store = PinStore(layout)

@@ -21,7 +21,7 @@ from backend.inductor.hooks.environment import MEASURE
 from rocm_tui.ingest.follow.reading import read_sources
 from rocm_tui.render.detail import show_text
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.possible import why_not_measured
+from rocm_tui.session.refusals import why_not_measured
 from tests.support import autotuned
 from tests.support.hooked import launch
 from tests.support.places import ROOT

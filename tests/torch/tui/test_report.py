@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from rocm_tui.render.plot import BESIDES, Curve, Mark, axis, draw
-from rocm_tui.session.peaks import Peak
-from rocm_tui.session.systems import device_names
+from rocm_tui.session.devices import Peak
+from rocm_tui.session.history import device_names
 from rocm_tui.tui.screens.report import ReportPage, ReportScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.roofline import RooflineView

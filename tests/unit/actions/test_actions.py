@@ -31,8 +31,8 @@ from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.environment import device_env
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
 from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.session.devices import TunedDevice
 from rocm_tui.session.model import Row
-from rocm_tui.session.peaks import TunedDevice
 
 SYSTEM = "5" * 64
 INPUTS = "[('cpu', 'torch.float32', 4, 8, 8, 1, 0)]"

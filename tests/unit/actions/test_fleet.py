@@ -16,8 +16,8 @@ from rocm_tui.fleet.pipe import Pipes
 from rocm_tui.fleet.protocol import NoFleet
 from rocm_tui.fleet.record import runs
 from rocm_tui.jobs.tune import TuneOptions, problem_of
-from rocm_tui.session.row import Row
-from rocm_tui.session.shares import Share
+from rocm_tui.session.graphs import Share
+from rocm_tui.session.model import Row
 from tests.support.waiting_agent import waiting_starts, waiting_unit
 
 INPUTS = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"

@@ -15,7 +15,7 @@ from backend.model.events import SessionStarted
 from backend.model.session import Session
 from rocm_tui.actions.measure import PeakElsewhere, require_here
 from rocm_tui.cli.entry import main
-from rocm_tui.session.peaks import TunedDevice
+from rocm_tui.session.devices import TunedDevice
 from tests.support.screen_lab import write_cache
 
 

@@ -40,7 +40,7 @@ from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import ActivitySeen
 from rocm_tui.render.sessions import state_text
 from rocm_tui.session.model import Model
-from rocm_tui.session.processes import Process, Processes
+from rocm_tui.session.sessions import Process, Processes
 
 HERE = Session(
     "run-7-1-ab-5",

@@ -12,9 +12,9 @@ from rocm_tui.ingest.follow.reading import read_sources
 from rocm_tui.ingest.formats.registry import known_format, sniff
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session import stats
-from rocm_tui.session.asked import asked_dtypes, asked_sizes
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Model, Row
+from rocm_tui.session.stats import asked_dtypes, asked_sizes
 
 CONFIG = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "num_warps": 4}
 FMOE = "cu_num,token,model_dim,inter_dim,expert,topk,act_type,dtype,q_dtype_a,q_dtype_w,us"

@@ -15,7 +15,7 @@ from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
 from rocm_tui.render.pins import proof_text, proved
-from rocm_tui.session.proofs import with_torch
+from rocm_tui.session.attachments import with_torch
 from tests.support.pin_lab import KEY, TIMES, cache_file, make_layout, read, write
 
 

@@ -19,7 +19,7 @@ from rocm_tui.render.lines import folded
 from rocm_tui.render.table import Column
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
-from rocm_tui.session.quantity import quantity
+from rocm_tui.session.numbers import quantity
 
 
 @pytest.mark.parametrize(

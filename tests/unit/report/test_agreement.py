@@ -12,8 +12,8 @@ from backend.model.choice import Choice, Measurement
 from rocm_tui.render.agree import agreement_json, footer, text, who
 from rocm_tui.report.agreement import Agreement, Chooser, System, Taken, agreement
 from rocm_tui.report.proposals import propose
+from rocm_tui.session.graphs import Share
 from rocm_tui.session.model import Row
-from rocm_tui.session.shares import Share
 from tests.support.compare_lab import measurement, tuning
 
 ANY = System()

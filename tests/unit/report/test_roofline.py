@@ -13,8 +13,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.render import pages
 from rocm_tui.report.roofline import Roofline, point_of, rooflines
-from rocm_tui.session.model import Row
-from rocm_tui.session.peaks import (
+from rocm_tui.session.devices import (
     Device,
     MathKind,
     NoPeak,
@@ -28,6 +27,7 @@ from rocm_tui.session.peaks import (
     machine_of,
     math_kind,
 )
+from rocm_tui.session.model import Row
 
 PER_CLOCK: dict[str, tuple[float, dict[MathKind, int]]] = {
     "gfx90a": (1.7, {"fp64": 256, "fp32": 256, "half": 1024, "int8": 1024}),

@@ -16,9 +16,8 @@ from rocm_tui.render.pins import pin_warning
 from rocm_tui.render.tunings import LIST, lead_text
 from rocm_tui.report.job import report
 from rocm_tui.session import stats
-from rocm_tui.session.clock import LONGEST_WAIT, blur, indistinct, tick_of
 from rocm_tui.session.model import Row
-from rocm_tui.session.stats import versus
+from rocm_tui.session.stats import LONGEST_WAIT, blur, indistinct, tick_of, versus
 from tests.support.compare_lab import log, part
 from tests.support.places import CORPUS
 

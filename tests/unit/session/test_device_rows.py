@@ -16,13 +16,19 @@ from rocm_tui.ingest import devices
 from rocm_tui.ingest.formats.cache_file import parse
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen
 from rocm_tui.session import stats
-from rocm_tui.session.by_device import by_kernel, device_name, differs, kernel, used_by_all
-from rocm_tui.session.facets import differing
 from rocm_tui.session.find import find_device_choice
-from rocm_tui.session.grouping import Arrangement, arrange
-from rocm_tui.session.in_use import in_use, pinned_choice
-from rocm_tui.session.merge import compatible
+from rocm_tui.session.grouping import Arrangement, arrange, differing
+from rocm_tui.session.in_use import (
+    by_kernel,
+    device_name,
+    differs,
+    in_use,
+    kernel_identity,
+    pinned_choice,
+    used_by_all,
+)
 from rocm_tui.session.model import Model, Row
+from rocm_tui.session.views import compatible
 from tests.support.device_modules import ATEN, MM, SYSTEM, write_box
 
 ALIKE = {0: (0.010, 0.012), 1: (0.011, 0.013)}
@@ -207,9 +213,13 @@ def test_a_choice_is_found_on_each_device(tmp_path: Path) -> None:
 def test_what_a_kernel_is_called_on_every_device() -> None:
     same = Choice("triton_mm_1", "triton_mm-caa", 1.0, "BLOCK_M=16")
     other = Choice("triton_mm_9", "triton_mm-cbb", 1.0, "BLOCK_M=16")
-    assert kernel(same) == kernel(other) != kernel(replace(other, description="BLOCK_M=32"))
-    assert kernel(Choice("mm", ATEN)) == ATEN and kernel(Choice("mm")) == "mm"
-    assert kernel(replace(same, identity="triton_mm-c0")) == "triton_mm-c0"
+    assert (
+        kernel_identity(same)
+        == kernel_identity(other)
+        != kernel_identity(replace(other, description="BLOCK_M=32"))
+    )
+    assert kernel_identity(Choice("mm", ATEN)) == ATEN and kernel_identity(Choice("mm")) == "mm"
+    assert kernel_identity(replace(same, identity="triton_mm-c0")) == "triton_mm-c0"
 
 
 def test_the_column_of_devices_is_there_where_a_row_has_several(tmp_path: Path) -> None:

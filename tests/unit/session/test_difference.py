@@ -9,11 +9,9 @@ from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Dropped, Record, Seen
 from rocm_tui.session.difference import Tally, difference
-from rocm_tui.session.facets import Differing, SourceNames, differing, source_of
-from rocm_tui.session.grouping import folds
-from rocm_tui.session.model import Model
-from rocm_tui.session.named import short_names
-from rocm_tui.session.row import Row, newest_first
+from rocm_tui.session.grouping import Differing, SourceNames, differing, folds, source_of
+from rocm_tui.session.model import Model, Row, newest_first
+from rocm_tui.session.sessions import short_names
 
 ALONE = (Choice("a", "a-0", 1.0),)
 

@@ -12,10 +12,8 @@ from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from rocm_tui.render.detail import row_verdict
 from rocm_tui.render.tunings import cells
-from rocm_tui.session.feed import Feed
+from rocm_tui.session.feed import Feed, Inbox, Keeper
 from rocm_tui.session.in_use import gain, in_use, lead, time_ms
-from rocm_tui.session.inbox import Inbox
-from rocm_tui.session.keeping import Keeper
 from rocm_tui.session.model import Row
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
 

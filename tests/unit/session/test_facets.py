@@ -13,9 +13,9 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Record, Seen, SessionSeen
 from rocm_tui.render.tunings import cells, row_json, tunings_text
-from rocm_tui.session.facets import differing
-from rocm_tui.session.layout import layout_of
+from rocm_tui.session.grouping import differing
 from rocm_tui.session.model import Model, Row
+from rocm_tui.session.stats import layout_of
 
 ROWS, COLUMNS = (128, 1), (1, 64)
 """Strides of a 64 by 128 matrix."""

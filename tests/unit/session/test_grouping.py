@@ -9,17 +9,9 @@ from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.records import Seen
 from rocm_tui.render.groups import folded_line, heading_line
 from rocm_tui.render.table import Line
-from rocm_tui.session.grouping import (
-    Arrangement,
-    Entry,
-    Folded,
-    Heading,
-    arrange,
-    folds,
-    sums,
-)
+from rocm_tui.session.graphs import Share, Told
+from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange, folds, sums
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.shares import Share, Told
 
 PAIR = (Choice(name="triton_mm_1", ms=1.0), Choice(name="mm", ms=1.2))
 OPEN = Arrangement(fold=False)

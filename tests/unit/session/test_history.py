@@ -15,9 +15,8 @@ from rocm_tui.actions.history import problem_history
 from rocm_tui.actions.pick import load_model, pick_tuning
 from rocm_tui.cli.entry import main
 from rocm_tui.render.history import chart, entries
-from rocm_tui.session.history import History, same_problem
-from rocm_tui.session.join import problem_of
-from rocm_tui.session.systems import Versions, system_versions
+from rocm_tui.session.history import History, Versions, same_problem, system_versions
+from rocm_tui.session.views import problem_of
 from tests.support.history_lab import DAY, KEY, MONDAY, write_run, write_week
 from tests.support.screen_lab import SYSTEM, write_cache
 

@@ -25,7 +25,7 @@ from backend.toolchain import code_cache
 from backend.toolchain.resources import Unknown, resources
 from backend.toolchain.target import Compiler, Target, amdgpu, cpu, cuda
 from backend.toolchain.targets import find
-from rocm_tui.session.kernel_resources import KernelResources, Known
+from rocm_tui.session.kernel_resources import KernelResources, ResourceUse
 from tests.support.screen_lab import panes_of, running, screen_text, until
 
 SHAPE, FEW = Sizes(64, 128, 96), Sizes(4, 128, 96)
@@ -73,7 +73,7 @@ def test_a_choice_has_what_its_code_object_says(target: Target, tmp_path: Path) 
         in_file = resources(compiled)
         assert isinstance(in_file, tuple)
         found = known.of([asked])[asked.hash]
-        assert isinstance(found, Known)
+        assert isinstance(found, ResourceUse)
         assert found.target == target
         assert found.resources.kernel in [kernel.kernel for kernel in in_file]
         size = SHAPE if rendered.name == "rocm_gemm" else FEW
@@ -112,10 +112,10 @@ def test_nothing_is_guessed(tmp_path: Path) -> None:
     twin = compiled.path.with_name(f"{'0' * 64}{compiled.path.suffix}")
     for suffix in (compiled.path.suffix, ".hip", ".json"):
         twin.with_suffix(suffix).write_bytes(compiled.path.with_suffix(suffix).read_bytes())
-    assert isinstance(KernelResources(tmp_path).of([asked])[asked.hash], Known), "they agree"
+    assert isinstance(KernelResources(tmp_path).of([asked])[asked.hash], ResourceUse), "they agree"
     (tmp_path / "rocm_tui" / "code" / "00").mkdir()
     (tmp_path / "rocm_tui" / "code" / "00" / "x.json").write_text("[" * 10000)
-    assert isinstance(KernelResources(tmp_path).of([asked])[asked.hash], Known)
+    assert isinstance(KernelResources(tmp_path).of([asked])[asked.hash], ResourceUse)
 
 
 def test_without_msgpack_it_says_so(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_show(tmp_path: Path) -> None:
     assert head.split() == "a kernel takes VGPR AGPR SGPR LDS SCRATCH SPILLS WAVES LIMIT".split()
     for one in (gemm, skinny):
         known = found[str(one.hash)]
-        assert isinstance(known, Known) and known.occupancy
+        assert isinstance(known, ResourceUse) and known.occupancy
         (line,) = [line for line in text[text.index(head) :] if line.startswith(f"{one.name} ")]
         cells = line.split()
         assert cells[1] == str(known.resources.vgprs)
@@ -200,7 +200,7 @@ def test_show(tmp_path: Path) -> None:
     assert "rocm_gemm_0  " not in alone.partition("a kernel takes")[2]
     printed = {c["name"]: c["resources"] for c in json.loads(show(tmp_path, "--json"))["choices"]}
     known = found[str(gemm.hash)]
-    assert isinstance(known, Known) and known.occupancy
+    assert isinstance(known, ResourceUse) and known.occupancy
     assert printed["mm"] is None
     assert printed["rocm_gemm_0"]["target"] == "amdgpu:gfx90a"
     assert printed["rocm_gemm_0"]["lds"] == known.resources.lds
@@ -222,7 +222,7 @@ async def test_the_screen(tmp_path: Path) -> None:
     needs(target)
     gemm, *_ = tuned(tmp_path, target)
     known = KernelResources(tmp_path).of([gemm])[str(gemm.hash)]
-    assert isinstance(known, Known) and known.occupancy
+    assert isinstance(known, ResourceUse) and known.occupancy
     waves = f"{known.occupancy.waves_per_simd}/{known.occupancy.of}"
     async with running(tmp_path, size=(200, 60)) as (app, pilot):
         panes = await panes_of(app, pilot, 1)

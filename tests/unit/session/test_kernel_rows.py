@@ -18,7 +18,7 @@ from rocm_tui.ingest.records import Seen
 from rocm_tui.render.choices import choices_text
 from rocm_tui.render.detail import show_text
 from rocm_tui.render.tunings import LIST, cells
-from rocm_tui.session import possible, stats
+from rocm_tui.session import refusals, stats
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.kernel_source import NoKernelSource, kernel_of
 from rocm_tui.session.model import Model, Row
@@ -92,13 +92,13 @@ def test_the_path_of_coordinate_descent_is_told() -> None:
 def test_what_needs_the_program_is_refused(op: str) -> None:
     tuning = replace(LIVE, op=op)
     for why in (
-        possible.why_not_tuned(tuning),
-        possible.why_not_measured(tuning, tuning.choices),
-        possible.why_not_tried(tuning),
+        refusals.why_not_tuned(tuning),
+        refusals.why_not_measured(tuning, tuning.choices),
+        refusals.why_not_tried(tuning),
     ):
         assert why and "needs its own program to run" in why
     new = {"pointwise": "--cache-dir NEW -- CMD`", "triton": "`TRITON_CACHE_DIR=NEW rocm-tui"}[op]
-    why = possible.why_not_measured(tuning, ()) or ""
+    why = refusals.why_not_measured(tuning, ()) or ""
     assert "run --measure-kernels" in why and new in why
 
 
@@ -108,8 +108,8 @@ def test_its_source_is_read_below_the_cache_dir_and_nowhere_else(tmp_path: Path)
     code.write_text("def k(): ...\n")
     choice = LIVE.choices[0]
     told = replace(LIVE, kernel="k", code=str(code))
-    assert possible.why_not_read(choice, told) is None
-    assert possible.why_not_read(choice, LIVE) is not None
+    assert refusals.why_not_read(choice, told) is None
+    assert refusals.why_not_read(choice, LIVE) is not None
     assert kernel_of(told, choice, None, Layout(tmp_path)).source.text == "def k(): ...\n"
     away = replace(told, code="/etc/passwd")
     with pytest.raises(NoKernelSource, match="is not below"):

@@ -18,7 +18,7 @@ from backend.templates.resources_table import plain_problem
 from backend.toolchain import code_cache
 from backend.toolchain.target import Compiler, Target, amdgpu
 from backend.toolchain.targets import find
-from rocm_tui.session.kernel_resources import Known
+from rocm_tui.session.kernel_resources import ResourceUse
 from rocm_tui.session.kernel_source import NoKernelSource, kernel_of, source_of, text_of
 
 TARGET = amdgpu("gfx942")
@@ -62,7 +62,7 @@ def test_its_assembly_and_what_it_takes(layout: Layout) -> None:
     assert text_of(found.source, found.source) == rendered.source
     text = text_of(found.stage("amdgcn"), found.source)
     assert "s_endpgm" in text and "gfx942" in text
-    assert isinstance(found.resources, Known) and found.resources.target == TARGET
+    assert isinstance(found.resources, ResourceUse) and found.resources.target == TARGET
     with pytest.raises(NoKernelSource, match="there is source, amdgcn"):
         found.stage("ptx")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from rocm_tui.session.layout import _operand
+from rocm_tui.session.stats import _operand
 
 
 def test_two_dimensions_are_one_batch_of_them() -> None:

@@ -14,8 +14,8 @@ from backend.model.session import Fault
 from backend.model.tuning import Seconds, Tuning
 from backend.pins.state import PinStatus
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen
-from rocm_tui.session.merge import foreign
 from rocm_tui.session.model import Changes, Model, Row
+from rocm_tui.session.views import foreign
 
 KEY = "[('cpu', 'torch.float32', 8, 128, 256, 32768, 256, 1, 0), ('cpu', 'torch.float32', 8, 256, 192, 49152, 192, 1, 0)]"  # noqa: E501
 SHAPES = ((8, 128, 256), (8, 256, 192))

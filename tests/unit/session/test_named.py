@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from backend.model.session import Session
-from rocm_tui.session.named import NoSuchSession, find_sessions, meant, names, short_names
+from rocm_tui.session.sessions import (
+    NoSuchSession,
+    find_sessions,
+    names,
+    required_sessions,
+    short_names,
+)
 
 SESSIONS = [
     Session("1f00", host="vm", pid=5163, started=1700000000.5),
@@ -55,7 +61,7 @@ def test_a_pid_that_came_twice_is_named_with_its_start() -> None:
 
 def test_what_is_nearly_a_name_is_proposed() -> None:
     with pytest.raises(NoSuchSession, match="did you mean 'vm-5163'"):
-        meant(SESSIONS, "vm-5136", "/cache")
+        required_sessions(SESSIONS, "vm-5136", "/cache")
 
 
 def test_names_of_sources_are_as_short_as_keeps_them_apart() -> None:

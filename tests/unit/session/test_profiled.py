@@ -13,8 +13,8 @@ from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.model.problem import TuningKey
 from rocm_tui.actions.pick import load_model
 from rocm_tui.ingest.records import Gone, GraphSeen, GraphTold, KernelTime
+from rocm_tui.session.graphs import tuning_ms
 from rocm_tui.session.model import Model
-from rocm_tui.session.profiled import tuning_ms
 from tests.support.graph_log import inputs, tune, use, writer_of
 from tests.support.profile_lab import FORWARD, training
 

@@ -15,10 +15,8 @@ from backend.model.tuning import Tuning
 from rocm_tui.errors import QueryError
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
-from rocm_tui.session.query.grammar import LONGEST, parse, read
-from rocm_tui.session.query.match import predicate
-from rocm_tui.session.query.order import ordered
-from rocm_tui.session.query.tree import EVERYTHING
+from rocm_tui.session.query.grammar import EVERYTHING, LONGEST, parse, read
+from rocm_tui.session.query.match import ordered, predicate
 
 NOW = 1_000_000.0
 

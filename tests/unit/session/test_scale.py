@@ -14,7 +14,7 @@ from backend.model.tuning import Tuning
 from backend.wire.events import encode
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Gone, Seen
-from rocm_tui.session import join
+from rocm_tui.session import views
 from rocm_tui.session.model import Model
 
 KEY = "[('cpu', 'torch.float32', 64, 64, 64, 1, 0), ('cpu', 'torch.float32', 64, 64, 64, 1, 0)]"
@@ -25,13 +25,13 @@ SHAPES = ((64, 64), (64, 64))
 def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Counts how often a view is held against a tuning."""
     count = [0]
-    fits = join._Group.fits
+    fits = views._Group.fits
 
     def counted(*args: object) -> bool:
         count[0] += 1
         return fits(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(join._Group, "fits", counted)
+    monkeypatch.setattr(views._Group, "fits", counted)
     yield count
 
 

@@ -11,8 +11,7 @@ from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session import feed as feed_module
-from rocm_tui.session.feed import Feed
-from rocm_tui.session.inbox import Batch
+from rocm_tui.session.feed import Batch, Feed
 
 
 def test_what_comes_with_the_end_is_of_the_next_take(

@@ -13,8 +13,8 @@ from backend.model.graph import Graph
 from rocm_tui.actions.pick import load_model
 from rocm_tui.ingest.records import Gone
 from rocm_tui.session.graph_rows import graph_rows
+from rocm_tui.session.graphs import Share
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.shares import Share
 from tests.support.graph_log import measurement, tune, use, write_program, writer_of
 
 

@@ -16,9 +16,8 @@ from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.ingest.records import MeasurementSeen, Seen, SessionSeen
 from rocm_tui.render.detail import show_text, suspect
 from rocm_tui.render.tunings import cells, row_json
+from rocm_tui.session.devices import Peak, suspicion
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.peaks import Peak
-from rocm_tui.session.suspects import suspicion
 from tests.support.compare_lab import as_tuned, choices, inputs, measurement, tuning
 from tests.support.places import CORPUS
 

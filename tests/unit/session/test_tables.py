@@ -19,8 +19,8 @@ from rocm_tui.ingest.records import Gone, Seen
 from rocm_tui.jobs.tune import problem_of, words_of
 from rocm_tui.render.detail import show_text
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.possible import EDITED, why_not_measured, why_not_tuned
 from rocm_tui.session.query.fields import BY_NAME, Known
+from rocm_tui.session.refusals import EDITED, why_not_measured, why_not_tuned
 
 TABLE = """Validator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-
 GemmTunableOp_Half_TN,tn_320_64_128,Gemm_Hipblaslt_12683,0.004

@@ -21,7 +21,7 @@ from backend.toolchain import code_cache
 from backend.toolchain.headers import Headers
 from backend.toolchain.target import Compiler, Options, cuda
 from backend.toolchain.targets import find
-from rocm_tui.session.kernel_resources import KernelResources, Known
+from rocm_tui.session.kernel_resources import KernelResources, ResourceUse
 
 LIBRARY = Path(__file__).parents[2] / "support" / "ck_like"
 M, N, K = sympy.symbols("m n k", positive=True, integer=True)
@@ -108,7 +108,7 @@ def test_what_a_kernel_takes_is_found_by_its_choice(operation: Any, tmp_path: Pa
     named = choice_hash("ck", kernel, config.description, compiled.toolchain)
     choices: Sequence[Choice] = [Choice("rocm_ck_0", named, 0.1, config.description)]
     found = KernelResources(tmp_path).of(choices)[named]
-    assert isinstance(found, Known), found
+    assert isinstance(found, ResourceUse), found
     assert found.resources.vgprs and found.resources.lds and found.occupancy
 
 

@@ -13,7 +13,7 @@ from backend.measure.machine.devices import Device, Seen
 from backend.measure.machine.state import Reading, State, Usage
 from rocm_tui.actions import doctor
 from rocm_tui.render.devices import cell, lines
-from rocm_tui.session.devices import Shown, shown, told
+from rocm_tui.session.device_readings import DeviceReading, device_in_words, settled_reading
 from rocm_tui.tui.widgets import device_strip
 from rocm_tui.tui.widgets.device_strip import DeviceStrip
 from tests.support.fake_gpus import GIB, Card, cards
@@ -34,7 +34,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Card]
 
 
 def test_the_width_decides_what_is_told() -> None:
-    one = Shown("3", "MI300X", 87, 142 * GIB, 192 * GIB, 642, 78, 2100, ("power cap",))
+    one = DeviceReading("3", "MI300X", 87, 142 * GIB, 192 * GIB, 642, 78, 2100, ("power cap",))
     text = "".join(span[0] for span in cell(one, 38))
     assert text == " 3! ━━━━━─  87%  142/192G  642 W  78°" and len(text) <= 38
     assert (" 3! ", "warn") in cell(one, 38) and ("  642 W", "warn") in cell(one, 38)
@@ -43,9 +43,9 @@ def test_the_width_decides_what_is_told() -> None:
 
 
 def test_what_is_not_told_is_a_dash() -> None:
-    text = "".join(span[0] for span in cell(Shown("0", "", used=1.0), 60))
+    text = "".join(span[0] for span in cell(DeviceReading("0", "", used=1.0), 60))
     assert text.count("–") == 5 and "━" not in text
-    hung = Shown("1", "MI300X", why="its driver has not answered for 12 s")
+    hung = DeviceReading("1", "MI300X", why="its driver has not answered for 12 s")
     assert cell(hung, 60)[1:] == (("– ", ""), ("its driver has not answered for 12 s", "warn"))
 
 
@@ -62,7 +62,7 @@ def test_what_is_not_told_is_a_dash() -> None:
     ],
 )
 def test_few_lines(count: int, size: tuple[int, int], lines_: int, hidden: int) -> None:
-    drawn = lines([Shown(str(n), "MI300X", 100.0) for n in range(count)], *size)
+    drawn = lines([DeviceReading(str(n), "MI300X", 100.0) for n in range(count)], *size)
     texts = ["".join(text for text, _ in line) for line in drawn]
     assert len(drawn) == lines_ and all(len(text) <= size[0] for text in texts)
     assert ("more" in texts[-1]) == bool(hidden)
@@ -76,17 +76,17 @@ def test_a_number_that_flickers_stays() -> None:
         usage = Usage(busy, 100.0 * GIB + watts, 192.0 * GIB)
         return Seen(device, Reading(usage, State(clock, watts, hot)))
 
-    first = shown(at(50, 140, 38, 132))
-    assert shown(at(52, 143, 39, 160), first) == first
-    later = shown(at(54, 145, 40, 190), first)
+    first = settled_reading(at(50, 140, 38, 132))
+    assert settled_reading(at(52, 143, 39, 160), first) == first
+    later = settled_reading(at(54, 145, 40, 190), first)
     assert (later.busy, later.power, later.temperature, later.clock) == (54, 145, 40, 190)
-    assert shown(at(0, 140, 38, 132), shown(at(1, 140, 38, 132))).busy == 0
+    assert settled_reading(at(0, 140, 38, 132), settled_reading(at(1, 140, 38, 132))).busy == 0
 
 
 def test_what_doctor_says(gpus: list[Card]) -> None:
     gpus[0].tell(hwmon0__power1_average=None)
     device = devices.gpus()[0]
-    text, why = told(Seen(device, device.read()))
+    text, why = device_in_words(Seen(device, device.read()))
     assert text == (
         "AMD Instinct MI300X at 0000:c1:00.0: 0 % busy, 2.0/192 GiB in use, 38 °C, 132 MHz"
     )

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.quantity import quantity
+from rocm_tui.session.numbers import quantity
 from rocm_tui.tui.widgets.grid import falls, lines_by
 
 

@@ -14,9 +14,9 @@ from backend.model.tuning import Tuning
 from rocm_tui.cli.entry import main
 from rocm_tui.render.shares import SIGNS, share_line
 from rocm_tui.render.tunings import cells
+from rocm_tui.session.graphs import Part, Share, Told
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.fields import BY_NAME
-from rocm_tui.session.shares import Part, Share, Told
 from rocm_tui.tui.widgets.tunings import TuningLines
 from tests.support.graph_log import tune, use, write_program, writer_of
 from tests.support.profile_lab import FORWARD, training

@@ -10,8 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from backend.disk.layout import Layout
-from rocm_tui.session.query.grammar import parse
-from rocm_tui.session.query.tree import EVERYTHING
+from rocm_tui.session.query.grammar import EVERYTHING, parse
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backend.model.choice import Choice
+from backend.model.inductor_kernel import is_inductors, is_kernel
+from backend.model.kernel import TRITON
+from backend.model.origin import is_library, provider
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 
-if TYPE_CHECKING:  # types only: the keys of the first screen stand before these are loaded
-    from backend.model.choice import Choice
-    from backend.model.tuning import Tuning
+if TYPE_CHECKING:
     from rocm_tui.session.model import Row
-
 
 EDITED = frozenset(("tunableop", "aiter", "aiter triton", "moe"))
 """The tuners whose tables `rocm-tui pin` edits."""
@@ -98,8 +100,6 @@ TRIED = "pin it and run `rocm-tui trial --step REGEX -- CMD`"
 
 def why_not_alone(tuning: Tuning, instead: str = "pin it and run that") -> str | None:
     """Of what runs a kernel without its program."""
-    from backend.model.inductor_kernel import is_inductors, is_kernel  # not before the first screen
-
     if not is_kernel(tuning.op):
         return None
     whose = "Inductor's own" if is_inductors(tuning.op) else "@triton.autotune"
@@ -113,8 +113,6 @@ def why_not_tried(tuning: Tuning) -> str | None:
 
 def why_not_measured(tuning: Tuning, choices: Sequence[Choice]) -> str | None:
     """Of a measurement of these choices."""
-    from backend.model.kernel import TRITON  # not before the first screen
-
     inside = INSIDE_TRITON if tuning.op == TRITON else INSIDE
     if (alone := why_not_alone(tuning, inside)) is not None:
         return alone
@@ -126,8 +124,6 @@ def why_not_measured(tuning: Tuning, choices: Sequence[Choice]) -> str | None:
 
 def why_not_read(choice: Choice | None, tuning: Tuning | None = None) -> str | None:
     """Of the source of a choice. No file is asked: that it is gone is found out when it is read."""
-    from backend.model.origin import is_library, provider  # not before the first screen
-
     if choice is None:
         return "no choice of this tuning is known yet"
     if tuning is not None and tuning.entry is not None:
@@ -163,7 +159,7 @@ def why_not_tuned(tuning: Tuning) -> str | None:
 
 def _elsewhere(tuning: Tuning, tuner: str) -> str:
     """What tunes an entry that Inductor cannot tune."""
-    from shlex import quote  # few entries cannot be tuned
+    from shlex import quote  # the first screen needs neither of these
 
     from backend.tables.tunableop import UNSCALED
 

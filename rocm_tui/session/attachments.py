@@ -1,0 +1,251 @@
+"""What is known of tunings from elsewhere: pins, repeated measurements, and entries of other
+tuners' tables for the same product. Pure state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backend.model.choice import Measurement
+from backend.model.inductor_kernel import is_inductors
+from backend.model.options import of_hash
+from backend.model.origin import device_kind
+from backend.model.problem import Problem, Shape
+from backend.model.session import Session, systems_of
+from backend.model.tuning import Tuning
+from rocm_tui.harmless import plain
+from rocm_tui.ingest.records import MeasurementSeen
+from rocm_tui.session.views import Bucket, Member, inductors_problem_of, of_one_device, with_times
+
+if TYPE_CHECKING:
+    from backend.pins.state import PinStatus
+
+
+class Pins:
+    """All pins of a cache dir, as they were last read."""
+
+    def __init__(self, sessions: Mapping[str, Session]) -> None:
+        self._sessions = sessions
+        self._pins: dict[tuple[str, str], list[PinStatus]] = {}
+        self._awaited: frozenset[tuple[str, str]] = frozenset()
+
+    def put(self, statuses: Iterable[PinStatus]) -> set[tuple[str, str]]:
+        """Let these be the pins; the ops and inputs keys of which another one is known now."""
+        pins: dict[tuple[str, str], list[PinStatus]] = {}
+        for status in statuses:
+            pins.setdefault((status.pin.op, status.pin.inputs), []).append(status)
+        before, self._pins = self._pins, pins
+        known, self._awaited = self._awaited, frozenset()
+        keys = pins.keys() | before.keys()
+        return {key for key in keys if pins.get(key) != before.get(key)} | known
+
+    def await_(self, keys: frozenset[tuple[str, str]]) -> None:
+        """These ops and inputs keys have pins, of which the states follow."""
+        self._awaited = keys
+
+    def awaits(self, tuning: Tuning) -> bool:
+        """Whether it has a pin of which it is not known yet whether it holds."""
+        return (tuning.op, tuning.inputs_key or "") in self._awaited
+
+    def of(self, tuning: Tuning) -> PinStatus | None:
+        """The pin of the system that tuned this: another device or Triton has another cache file.
+
+        Where no source tells the system, the pin of any.
+        """
+        pins = self._pins and self._pins.get((tuning.op, tuning.inputs_key or ""))
+        if not pins:
+            return None
+        kernel = is_inductors(tuning.op)  # whose key tells the device
+        systems = () if kernel else systems_of(tuning, self._sessions)
+        fits = (status for status in pins if not systems or status.pin.system_hash in systems)
+        return next(fits, None)
+
+    def unmasked(self, member: Member) -> Member:
+        """Put a pinned tuning's measured times in place of the `Infinity` by which an older version
+        held the pin; raised numbers are read as what was measured."""
+        if not self._pins:
+            return member
+        tuning = member.tuning
+        status = self.of(tuning)
+        if status is None or tuning.session is not None or tuning.precision is None:
+            return member
+        measured = status.pin.timings.get(tuning.precision, {})
+        return replace(member, tuning=replace(tuning, choices=with_times(tuning, measured)))
+
+
+def with_torch(
+    statuses: Iterable[PinStatus], sessions: Mapping[str, Session]
+) -> tuple[PinStatus, ...]:
+    """The pins, those proofs stale after which another torch was seen at work on their system."""
+    return tuple(_judged(status, sessions) for status in statuses)
+
+
+def _judged(status: PinStatus, sessions: Mapping[str, Session]) -> PinStatus:
+    proof = status.proof
+    if proof is None or status.stale or not proof.torch:
+        return status
+    system = status.pin.system_hash
+    for session in sessions.values():
+        other = session.torch and session.torch != proof.torch
+        if other and session.system_hash == system and session.started > proof.when:
+            return replace(status, stale=f"torch {plain(session.torch)} ran since")
+    return status
+
+
+class Measurements:
+    """All measurements that the sources tell of, by op and inputs key."""
+
+    def __init__(self) -> None:
+        self._by_problem: dict[tuple[str, str], list[MeasurementSeen]] = {}
+
+    def add(self, seen: MeasurementSeen) -> set[tuple[str, str]]:
+        """Take one in; the op and the inputs key that it is about."""
+        about = (seen.measurement.op, seen.measurement.inputs)
+        known = self._by_problem.setdefault(about, [])
+        if seen in known:
+            return set()
+        known.append(seen)
+        return {about}
+
+    def forget(self, source: str) -> set[tuple[str, str]]:
+        """Drop those of a source; what they were about."""
+        touched = set()
+        for about, known in list(self._by_problem.items()):
+            kept = [seen for seen in known if seen.source != source]
+            if len(kept) != len(known):
+                self._by_problem[about] = kept
+                touched.add(about)
+        return touched
+
+    def attach(self, tuning: Tuning, sessions: Mapping[str, Session]) -> Tuning:
+        """The tuning with the measurement that counts, if there is one of the same system."""
+        known = self._by_problem
+        if not known or (tuning.op, tuning.inputs_key or "") not in known:
+            return tuning
+        fits = counting(tuning, self.of(tuning, sessions))
+        return replace(tuning, measured=fits[0]) if fits else tuning
+
+    def of(self, tuning: Tuning, sessions: Mapping[str, Session]) -> tuple[Measurement, ...]:
+        """All that tell of a tuning, of the same system, latest first."""
+        known = self._by_problem.get((tuning.op, tuning.inputs_key or ""))
+        if not known:
+            return ()
+        systems = systems_of(tuning, sessions)
+        fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, systems)]
+        return tuple(dict.fromkeys(sorted(fits, key=lambda m: m.when, reverse=True)))
+
+
+def counting(tuning: Tuning, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Of measurements, latest first, those that count: all hot or all cold.
+
+    On a GPU cold ones count, where there are any: the weights of a layer have left the caches when
+    a model comes back to it. Elsewhere those that are like the latest.
+    """
+    kinds = dict.fromkeys(measurement.caches for measurement in measurements)
+    if not kinds:
+        return ()
+    on_gpu = device_kind(tuning) not in (None, "cpu")
+    kind = "cold" if on_gpu and "cold" in kinds else next(iter(kinds))
+    return tuple(measurement for measurement in measurements if measurement.caches == kind)
+
+
+def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:
+    if measurement.precision != tuning.precision:
+        return False
+    if systems and measurement.system_hash and measurement.system_hash not in systems:
+        return False  # the same problem on another device
+    own = tuning if tuning.device_index is None else of_one_device(tuning)
+    return any(measurement.of(choice.hash) for choice in own.choices if choice.hash)
+
+
+_CONVOLUTION = "convolution"
+_SCALED = "scaled_mm"
+_NUMBERS: tuple[Shape, ...] = ((), (1,), (1, 1))
+"""What a scale of a whole matrix may be."""
+MOST_BESIDE = 8
+"""Entries that are shown beside one tuning."""
+Product = tuple[object, ...]
+
+
+def product_of(problem: Problem) -> Product | None:
+    """The same for one product, whoever tells of it; None where its sizes or strides are not told.
+
+    A bias may be spread over the rows already, a size of 1 has any stride, a scale of one number
+    any dimensions, and a precision that is not told is the one that float32 products have by
+    themselves.
+    """
+    shapes, strides = problem.shapes, problem.strides
+    if not shapes or len(strides) != len(shapes):
+        return None
+    if problem.op == "addmm" and len(shapes[0]) == 2 and strides[0][:1] == (0,):
+        shapes, strides = (shapes[0][1:], *shapes[1:]), (strides[0][1:], *strides[1:])
+    precision = problem.precision if "torch.float32" in problem.dtypes[:2] else None
+    if problem.op.lstrip("_") == _SCALED:
+        one = [shape in _NUMBERS for shape in shapes]
+        shapes = tuple(() if alone else shape for alone, shape in zip(one, shapes, strict=True))
+        strides = tuple(() if alone else step for alone, step in zip(one, strides, strict=True))
+    if problem.op == _CONVOLUTION:  # a bias changes little, and no table has one
+        shapes, strides = shapes[:2], strides[:2]
+    steps = tuple(map(_steps, shapes, strides))
+    dtypes = problem.dtypes[: len(shapes)]
+    return (problem.op.lstrip("_"), shapes, steps, dtypes, precision or "highest")
+
+
+def _steps(sizes: Shape, strides: Shape) -> Shape:
+    return tuple([0 if size == 1 else step for size, step in zip(sizes, strides, strict=False)])
+
+
+class Tables:
+    """The entries by what Inductor's tuning of their product is found by."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Tuning, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def add(self, entry: Tuning) -> tuple[Bucket, ...]:
+        """Where tunings of the product are, beside which it is shown."""
+        return self._put(entry, True)
+
+    def remove(self, entry: Tuning) -> tuple[Bucket, ...]:
+        return self._put(entry, False)
+
+    def _put(self, entry: Tuning, there: bool) -> tuple[Bucket, ...]:
+        product = product_of(entry)
+        if product is None:
+            return ()
+        place = hash(product)
+        others = tuple(one for one in self._of.get(place, ()) if one is not entry)
+        self._of[place] = (*others, entry) if there else others
+        if not self._of[place]:
+            del self._of[place]
+        if entry.op != _SCALED or entry.shapes[2] not in _NUMBERS:
+            return (inductors_problem_of(entry),)
+        scales = (replace(entry, shapes=_scaled(entry.shapes, one)) for one in _NUMBERS)
+        return tuple(map(inductors_problem_of, scales))
+
+    def of(self, tuning: Tuning) -> tuple[Tuning, ...]:
+        """The entries of its product, those with the least time first."""
+        product = product_of(tuning) if self._of else None
+        found = self._of.get(hash(product), ()) if product is not None else ()
+        same = [one for one in found if product_of(one) == product and _given_alike(one, tuning)]
+        return tuple(sorted(same, key=_order)[:MOST_BESIDE])
+
+
+def _scaled(shapes: tuple[Shape, ...], scale: Shape) -> tuple[Shape, ...]:
+    return (*shapes[:2], scale, scale, *shapes[4:])
+
+
+def _given_alike(entry: Tuning, tuning: Tuning) -> bool:
+    """Whether nothing that both were given beside the tensors differs, such as a padding."""
+    hashes = (of_hash(tuning.op, choice.hash or "") for choice in tuning.choices)
+    given = dict(tuning.options or next(filter(None, hashes), ()))
+    return all(given.get(name, values) == values for name, values in entry.options)
+
+
+def _order(entry: Tuning) -> tuple[bool, float, int]:
+    ms = entry.choices[0].ms if entry.choices else None
+    return ms is None, ms or 0.0, entry.entry.line if entry.entry else 0

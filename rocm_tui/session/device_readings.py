@@ -1,0 +1,104 @@
+"""What is shown of a device: numbers that keep still while they hardly change, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from backend.counted import noun
+from backend.measure.machine.devices import NOTHING, Seen
+from backend.model.session import Fault
+from rocm_tui.harmless import plain
+
+_GIB = float(1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """What stands in the cell of a device: numbers that change by less than is worth a repaint
+    stay. None is not known; `why` says so of all of it."""
+
+    label: str
+    name: str
+    busy: float | None = None
+    used: float | None = None
+    total: float | None = None
+    power: float | None = None
+    temperature: float | None = None
+    clock: float | None = None
+    throttled: tuple[str, ...] = ()
+    why: str = ""
+
+
+def settled_reading(seen: Seen, before: DeviceReading | None = None) -> DeviceReading:
+    """The cell of a device that now tells this, where `before` stands there."""
+    device, reading = seen.device, seen.reading or NOTHING
+    old = before or DeviceReading(device.label, device.name)
+    usage, state = reading.usage, reading.state
+    total = usage.memory_total
+    return DeviceReading(
+        device.label,
+        device.name,
+        _settled(old.busy, usage.busy, 3, whole=(0, 100)),
+        _settled(old.used, usage.memory_used, max(0.05 * _GIB, (total or 0) / 256)),
+        total,
+        _settled(old.power, state.power_w, max(4, (state.power_w or 0) * 0.03)),
+        _settled(old.temperature, state.temperature_c, 2),
+        _settled(old.clock, state.clock_mhz, 50),
+        state.throttled,
+        seen.why,
+    )
+
+
+def _settled(
+    before: float | None, now: float | None, least: float, whole: tuple[float, ...] = ()
+) -> float | None:
+    """What stood there, where `now` differs by less than `least` and is none of `whole`."""
+    if before is None or now is None or now in whole:
+        return now
+    return before if abs(now - before) < least else now
+
+
+def memory(one: DeviceReading) -> str | None:
+    """GiB in use and all: `142/192`."""
+    if one.used is None or one.total is None:
+        return None
+    return f"{_gib(one.used)}/{_gib(one.total)}"
+
+
+def _gib(count: float) -> str:
+    value = count / _GIB
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def device_in_words(seen: Seen) -> tuple[str, str]:
+    """For `doctor`: what a device tells, and why it tells not all of it."""
+    one = settled_reading(seen)
+    place = f" at {seen.device.place}" if seen.device.place else ""
+    facts = [
+        f"{one.busy:.0f} % busy" if one.busy is not None else "",
+        f"{memory(one)} GiB in use" if memory(one) else "",
+        f"{one.power:.0f} W" if one.power is not None else "",
+        f"{one.temperature:.0f} °C" if one.temperature is not None else "",
+        f"{one.clock:.0f} MHz" if one.clock is not None else "",
+        *(f"throttled: {reason}" for reason in one.throttled),
+    ]
+    text = ", ".join(filter(None, facts)) or "tells nothing"
+    return plain(f"{one.name or 'GPU'}{place}: {text}"), plain(_missing(seen))
+
+
+def troubles(devices: Iterable[Seen]) -> list[Fault]:
+    """Why there are dashes in the strip: each reason once, with the devices that have it."""
+    labels: dict[str, list[str]] = {}
+    for seen in devices:
+        if why := _missing(seen):
+            labels.setdefault(why, []).append(seen.device.label)
+    return [
+        Fault(f"{noun(len(of), 'device')} {', '.join(of)}", f"– in the strip: {why}")
+        for why, of in labels.items()
+    ]
+
+
+def _missing(seen: Seen) -> str:
+    """Why a device tells nothing, or not all."""
+    return seen.why or "; ".join((seen.reading or NOTHING).unread)

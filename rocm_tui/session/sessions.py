@@ -1,0 +1,286 @@
+"""The sessions of a model: each process with what it does, however many logs tell of it; what
+sessions are called, and which of them a person means.
+
+A session's name is its host and pid, as its log's name begins; its start stands behind them where
+the same pid came twice. Any beginning of a name, of a log's name or of an id will do, as long as
+it means one session, or several of one run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from backend.counted import counted
+from backend.model.activity import Activity
+from backend.model.session import Session
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.ingest.records import ActivitySeen
+from rocm_tui.meant import did_you_mean
+
+_UNTOLD = Activity("unknown", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A session and what its process does; `logs` are the sources that tell of it, `run` names the
+    `rocm-tui run` that it is part of, if any."""
+
+    session: Session
+    activity: Activity
+    logs: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> str:
+        return run_of(self.session)
+
+    @property
+    def starter(self) -> bool:
+        """Whether only `run` tells of it: it started programs, or has not loaded torch."""
+        return not self.session.torch
+
+
+def run_of(session: Session) -> str:
+    """The run whose name the session's id begins with; empty for any other session."""
+    run, _, pid = session.id.rpartition("-")
+    return run if pid == str(session.pid) else ""
+
+
+def fuller(known: Session | None, told: Session) -> Session:
+    """What two logs tell of one process: the one that knows its torch, and the earlier start."""
+    if known is None:
+        return told
+    best = known if known.torch and not told.torch else told
+    starts = [start for start in (known.started, told.started) if start]
+    return replace(best, started=min(starts, default=0.0))
+
+
+class Processes:
+    """What the logs tell of each session. `sessions` is the model's."""
+
+    def __init__(self, sessions: Mapping[str, Session]) -> None:
+        self._sessions = sessions
+        self._told: dict[str, dict[str, Activity]] = {}
+
+    def add(self, record: ActivitySeen) -> None:
+        """Take in what a log tells of a session."""
+        self._told.setdefault(record.session, {})[record.source] = record.activity
+
+    def forget(self, source: str) -> None:
+        """The log is gone, and its sessions with it."""
+        for session in [name for name, told in self._told.items() if source in told]:
+            del self._told[session][source]
+            if not self._told[session]:
+                del self._told[session]
+
+    def all(self) -> tuple[Process, ...]:
+        """Each session, the latest first."""
+        found = [self._process(name) for name in self._told if name in self._sessions]
+        working = {process.run for process in found if process.run and not process.starter}
+        shown = [_as_starter(process) if process.run in working else process for process in found]
+        return tuple(sorted(shown, key=lambda p: (-p.session.started, p.session.id)))
+
+    @property
+    def live(self) -> list[Process]:
+        """Those that do something of torch now, as far as was seen."""
+        return [
+            self._process(name)
+            for name, told in self._told.items()
+            if any(activity.lives for activity in told.values())
+        ]
+
+    @property
+    def latest(self) -> Process | None:
+        """The session that began last."""
+        return next(iter(self.all()), None)
+
+    def of(self, session: str) -> Process | None:
+        """That of this id."""
+        return self._process(session) if session in self._told else None
+
+    def _process(self, name: str) -> Process:
+        told = self._told[name]
+        session = self._sessions.get(name) or Session(name)
+        return Process(session, _joined(list(told.values())), tuple(sorted(told)))
+
+
+def _joined(told: list[Activity]) -> Activity:
+    """Of what several logs tell of one process: `run` knows its exit code, and how it began, its
+    own log all that lies between."""
+    if len(told) == 1:
+        return told[0]
+    own = max(told, key=_knowledge, default=_UNTOLD)
+    ends = [activity for activity in told if activity.status is not None]
+    for end in ends:
+        return replace(own, state=end.state, ended=own.ended or end.ended, status=end.status)
+    return own
+
+
+def _knowledge(activity: Activity) -> tuple[bool, bool, float]:
+    early = activity.told in ("starting", "importing")
+    return not early, not activity.lives, activity.since or 0.0
+
+
+def _as_starter(process: Process) -> Process:
+    """It has started what loads torch, and does not load torch itself."""
+    activity = process.activity
+    if process.starter and activity.state == "starting":
+        return replace(process, activity=replace(activity, state="running", told="running"))
+    return process
+
+
+_WORKERS = ("rocm_tui_worker.py", "backend.worker")
+"""Words of workers of ours, which tune for others and are no rank of a job."""
+WORKER = "a worker of rocm-tui"
+
+
+def is_worker(session: Session) -> bool:
+    """Whether it tunes or measures for a command of ours."""
+    return any(word.endswith(_WORKERS) for word in session.argv)
+
+
+def script(session: Session) -> str:
+    """`train.py`, or the module behind `-m`: what a person calls the program."""
+    if is_worker(session):
+        return WORKER
+    words = session.argv
+    if "-m" in words[1:-1]:
+        return words[words.index("-m", 1) + 1]
+    found = next((PurePath(arg).name for arg in words if arg.endswith(".py")), "")
+    return found or (PurePath(words[0]).name if words else "")
+
+
+MOST_NAMED = 5
+"""Candidates that an error names."""
+
+
+class NoSuchSession(RocmTuiError):
+    """No session is called so, or several are."""
+
+
+def names(sessions: Iterable[Session]) -> dict[str, str]:
+    """The shortest name of each session that no other one has, by its id."""
+    return _shortest({s.id: (_short(s), _long(s), s.id) for s in sessions})
+
+
+def short_names(sources: Iterable[str]) -> dict[str, str]:
+    """The same of sources, of which no more is known than the id of a session or the path of a
+    file: `node7-4711`, `rank0/train.log`."""
+    return _shortest({source: _ways(source) for source in dict.fromkeys(sources)})
+
+
+def _shortest(ways: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Of each its first name that no other one has, else its last. Those that share a name go on to
+    the next together."""
+    at = dict.fromkeys(ways, 0)
+    while True:
+        session_names = {key: ways[key][place] for key, place in at.items()}
+        counts = Counter(session_names.values())
+        shared = [key for key, name in session_names.items() if counts[name] > 1]
+        longer = [key for key in shared if at[key] + 1 < len(ways[key])]
+        if not longer:
+            return session_names
+        for key in longer:
+            at[key] += 1
+
+
+_MOST_PARTS = 11
+"""Of a path, in a name."""
+
+
+def _ways(source: str) -> Sequence[str]:
+    process = _process_in(source)
+    if process is not None:
+        return process, source
+    parts = source.split("/")
+    longer = ("/".join(parts[-depth:]) for depth in range(2, min(_MOST_PARTS, len(parts)) + 1))
+    return parts[-1] or source, *longer
+
+
+def _process_in(session: str) -> str | None:
+    """`node7-4711` of `node7-4711-1795370265-9cec4875`: host, pid, when it began, what makes it the
+    only one, and the pid of a process that was forked from it; None if it is no session's id."""
+    if "/" in session:
+        return None
+    parts = session.split("-")
+    for at in range(len(parts) - 2, 1, -1):
+        if parts[at].isdecimal() and len(parts[at]) > 8 and parts[at - 1].isdecimal():
+            pid = parts[at + 2] if len(parts) == at + 3 else parts[at - 1]
+            return "-".join((*parts[: at - 1], pid))
+    return None
+
+
+def session_names(session: Session) -> tuple[str, ...]:
+    """All that may be its name, and that of its run."""
+    return _short(session), _long(session), run_of(session)
+
+
+def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
+    """The ids of the sessions that `text` names: one, all of a run, or none. Whole parts of a name
+    go before beginnings: `vm-51` is not `vm-5163` where there is a `vm-51`.
+
+    Raises NoSuchSession, which names the candidates, where it means several that have nothing to do
+    with each other.
+    """
+    known = list(sessions)
+    wanted = text.removesuffix(".jsonl")
+    if not wanted:
+        return []
+    ways = (
+        [s for s in known if s.id == wanted or _is_log_of(s, wanted)],
+        [s for s in known if s.id.startswith(wanted) or f"{_long(s)}-".startswith(wanted)],
+    )
+    found = next(filter(None, ways), [])
+    if len(found) > 1 and (len({run_of(s) for s in found}) > 1 or not run_of(found[0])):
+        raise NoSuchSession(
+            f"{text!r} begins {counted(len(found), 'session')}: {_listed(found, known)}"
+        )
+    return [session.id for session in found]
+
+
+def required_sessions(sessions: Iterable[Session], text: str, where: str) -> list[str]:
+    """The same where there must be one. Raises NoSuchSession."""
+    known = list(sessions)
+    found = find_sessions(known, text)
+    if not found:
+        raise NoSuchSession(
+            f"{text!r} is no file, and no session of {where} begins so"
+            f"{hint(known, text)}; `rocm-tui sessions` lists them"
+        )
+    return found
+
+
+def hint(sessions: Iterable[Session], text: str) -> str:
+    """` (did you mean 'vm-5163'?)`, where a name is near."""
+    return did_you_mean(text, names(sessions).values())
+
+
+def _listed(candidates: list[Session], known: list[Session]) -> str:
+    shortest = names(known)
+    latest = sorted(candidates, key=lambda session: -session.started)
+    more = f", {len(latest) - MOST_NAMED} more" if len(latest) > MOST_NAMED else ""
+    return ", ".join(shortest[session.id] for session in latest[:MOST_NAMED]) + more
+
+
+def _host(session: Session) -> str:
+    """As the name of its log has it."""
+    return re.sub(r"[^A-Za-z0-9.-]", "_", session.host)[:64].lstrip(".") or "host"
+
+
+def _short(session: Session) -> str:
+    return f"{_host(session)}-{session.pid}"
+
+
+def _long(session: Session) -> str:
+    return f"{_short(session)}-{int(session.started)}"
+
+
+def _is_log_of(session: Session, text: str) -> bool:
+    """Whether these are whole parts of the name of its log, from the first on."""
+    name = f"{_long(session)}-"
+    if text.startswith(name):  # the rest is drawn by chance, and stands in the name alone
+        return True
+    return name.startswith(f"{text}-") and len(text) > len(_host(session))
