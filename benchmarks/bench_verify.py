@@ -20,8 +20,8 @@ from pathlib import Path
 from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.actions.proof import TraceFolder
 from rocm_tui.actions.verify import Asked, Verifying
+from rocm_tui.actions.verify_program import TraceFolder
 
 BUDGET = 2.0
 PAIRS = 5

@@ -1,7 +1,8 @@
-"""Files read as what was asked for and as tables, and what is to be tuned written."""
+"""Read logs and tables, find what the logs lack in the tables, and write it as untuned lists."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,19 +11,21 @@ from shlex import quote
 from backend.counted import counted
 from backend.disk.safe import write_atomic
 from backend.disk.tables import read_table, tuner_at
-from backend.errors import CacheUnreadable
+from backend.errors import CacheUnreadable, StoreError
 from backend.tables.model import Table
 from backend.tables.registry import parse
-from rocm_tui.actions.table_files import tables_below
+from rocm_tui.actions.tables import tables_below, tables_within
 from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.harmless import plain
 from rocm_tui.ingest.asked import aiter, inductor, tunableop
 from rocm_tui.ingest.asked.ask import Asked
 from rocm_tui.ingest.asked.lists import asked_by, is_list
-from rocm_tui.ingest.asked.logs import asked_in
+from rocm_tui.ingest.asked.logs import BEGINNING, asked_in
 from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.records import STDIN
 from rocm_tui.session.model import Model
 from rocm_tui.session.stats import winner
-from rocm_tui.tables.coverage import Covered
+from rocm_tui.tables.coverage import Covered, Verdict, cover
 from rocm_tui.tables.lookup import BLAS
 from rocm_tui.tables.untuned import Untuned, untuned_lists
 
@@ -126,3 +129,86 @@ def _check(written: Written, data: bytes) -> None:
     if rows != written.untuned.rows:
         products = counted(written.untuned.rows, "product")
         raise RocmTuiError(f"{products} would be read as {rows:,} from {written.path}: not written")
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """What the beginning of a log says that tuned tables lacked.
+
+    `products` are in none of `tables`; `nameless` misses name no product.
+    """
+
+    path: str
+    products: int
+    nameless: int = 0
+    tables: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that lists them."""
+        return shlex.join(["rocm-tui", "cover", self.path, *self.tables])
+
+    @property
+    def line(self) -> str:
+        """`2 products missed in tuned tables: rocm-tui cover server.log`."""
+        products = counted(self.products, "product")
+        nameless = counted(self.nameless, "miss", "misses") + " without a name"
+        parts = [products] * bool(self.products) + [nameless] * bool(self.nameless)
+        lacking = ", which none of the tables here has" if self.tables and self.products else ""
+        return plain(f"{' and '.join(parts)} missed in tuned tables{lacking}: {self.command}")
+
+
+_MOST_NAMED = 3
+"""Tables that the command of a `Missed` names; if there are more, it names none."""
+_MOST_TABLE_BYTES = 256 << 20
+"""The size of all tables together; tables beyond it are not read."""
+
+
+def missed_in(paths: Iterable[str], tables: Iterable[str] = ()) -> list[Missed]:
+    """Return what each of the logs among `paths` missed; what is no file is skipped.
+
+    Only if a log reports a miss are the tables read: those among `paths`, and `tables`.
+    """
+    files = [path for path in dict.fromkeys(paths) if path != STDIN and Path(path).is_file()]
+    asked_by_log = {path: asked for path in files if (asked := _missing(path)) is not None}
+    if not asked_by_log:
+        return []
+    given = [path for path in files if _is_table(path)]
+    read, _ = tables_within(_MOST_TABLE_BYTES, dict.fromkeys((*given, *tables)))
+    names = tuple(table.path for table in read)
+    missed = [
+        Missed(
+            path,
+            sum(
+                row.verdict is Verdict.MISSED and _is_missed(row) for row in cover(asked, read).rows
+            ),
+            sum(asked.nameless.values()),
+            names if len(names) <= _MOST_NAMED else (),
+        )
+        for path, asked in asked_by_log.items()
+        if path not in given
+    ]
+    return [one for one in missed if one.products or one.nameless]
+
+
+def _missing(path: str) -> Asked | None:
+    """Return what a log asked for, or None if it reports no miss."""
+    asked = Asked()
+    try:
+        asked_in(Path(path), asked, BEGINNING)
+    except OSError:
+        return None
+    any_missed = asked.nameless or any(tally.missed for tally in asked.tallies.values())
+    return asked if any_missed else None
+
+
+def _is_missed(row: Covered) -> bool:
+    """Whether the log itself missed it; what a run tuned, it missed once."""
+    return bool(row.tally.missed or row.tally.untold)
+
+
+def _is_table(path: str) -> bool:
+    try:
+        return tuner_at(Path(path)) is not None
+    except StoreError:
+        return False

@@ -1,23 +1,27 @@
-"""Make a graph faster: the search for choices that do, step by step in workers, and what it found.
+"""Make a graph faster: search for better choices step by step in workers, and keep the search.
 
-The search itself, what is tried, kept and believed, is `rocm_tui.search`; here it meets the world:
-the graph's text, what is known of its tunings, workers, the clock, and its file.
+`rocm_tui.search` decides what is tried, kept and believed; this module runs it: the graph's text,
+the tunings, the workers, the clock. The search is kept in `rocm_tui/graphs/ID.improve.json`, which
+is written whole after each step, so that a killed search can go on. A file that does not hold a
+search is refused, and never overwritten unless a person asks for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from backend.cache.autotune import cache_of, cache_paths, measured_ms, walk
 from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
-from backend.errors import CacheUnreadable
+from backend.errors import Busy, CacheUnreadable
 from backend.model.choice import Choice
 from backend.model.graph import Arm
 from backend.model.origin import device_kind, provider
@@ -27,8 +31,8 @@ from backend.model.trial import TrialArm
 from backend.model.tuning import Tuning
 from backend.pins.file import new_group
 from backend.pins.plan import PinPlan
+from backend.wire.codec import WireError, dumps, loads, read, to_json
 from backend.wire.jobs import TrialJob, WorkerJob
-from rocm_tui.actions.improve_file import alone, read_search, write_search
 from rocm_tui.actions.measure import Measuring, NotMeasurable, NotMeasured
 from rocm_tui.actions.pin import (
     Pinnable,
@@ -38,10 +42,9 @@ from rocm_tui.actions.pin import (
     pinnable,
     plan_pin,
 )
-from rocm_tui.actions.trial import Trying
-from rocm_tui.actions.trial_graph import CAPTURE, NotTried, text_of
+from rocm_tui.actions.trial import CAPTURE, NotTried, Trying, text_of
 from rocm_tui.config.reading import config
-from rocm_tui.errors import NoSuchChoice
+from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import R, RunJob
@@ -351,3 +354,72 @@ def pin_proposals(
         check_plan(wanted, plan, layout)
     group = new_group("improve")
     return [pin_choice(pin, layout, note=note, plan=plan, group=group) for pin, plan in planned]
+
+
+MAX_BYTES = 64 << 20
+
+
+class SearchUnreadable(RocmTuiError):
+    """What lies in the place of a search is none; one line says why."""
+
+
+class AlreadyRunning(RocmTuiError):
+    """Another process searches for the same graph."""
+
+
+def search_path(layout: Layout, graph: str) -> Path:
+    """Raises SearchUnreadable for what is no graph's id."""
+    if not (graph.isascii() and graph.isalnum()):
+        raise SearchUnreadable("that is no id of a graph")
+    return layout.graphs / f"{graph}.improve.json"
+
+
+@contextlib.contextmanager
+def alone(layout: Layout, graph: str) -> Iterator[None]:
+    """Nobody else searches for this graph meanwhile. Raises AlreadyRunning and StoreErrors."""
+    path = search_path(layout, graph)
+    safe.make_folder(layout.root, path.parent)
+    try:
+        with safe.locked(layout.root, path, seconds=0.0):
+            yield
+    except Busy as error:
+        raise AlreadyRunning(
+            f"graph {graph} is being improved by another process; let it end, or end it"
+        ) from error
+
+
+def read_search(layout: Layout, graph: str) -> Search | None:
+    """The search as it was left; None if there was none. Raises SearchUnreadable."""
+    path = search_path(layout, graph)
+    advice = "move it away, or begin anew with --restart"
+    try:
+        if not safe.exists(path):
+            return None
+        search = read(Search, loads(safe.read_bytes(path, MAX_BYTES)))
+    except (WireError, CacheUnreadable, RecursionError) as error:
+        raise SearchUnreadable(f"{path} does not hold a search ({error}); {advice}") from error
+    if search.version != VERSION or search.graph != graph or not _sound(search):
+        raise SearchUnreadable(f"{path} does not hold a search of graph {graph}; {advice}")
+    return search
+
+
+def _sound(search: Search) -> bool:
+    """Whether its parts fit each other."""
+    return all(_fits(attempt, len(search.subjects)) for attempt in search.tries)
+
+
+def _fits(attempt: Try, subjects: int) -> bool:
+    if attempt.subject >= max(1, subjects) or not attempt.arms or not 0 < attempt.error <= 1:
+        return False
+    if attempt.kind == "confirm" and len(attempt.arms) != 2:
+        return False
+    times = [arm.ms for arm in attempt.trial.arms] if attempt.trial else []
+    times += [arm.ratio for arm in attempt.trial.arms] if attempt.trial else []
+    return all(value is None or (isfinite(value) and value > 0) for value in times)
+
+
+def write_search(layout: Layout, search: Search) -> None:
+    """The caller is `alone`. Raises StoreErrors."""
+    path = search_path(layout, search.graph)
+    safe.check_file(layout.root, path)
+    safe.write_atomic(path, (dumps(to_json(search)) + "\n").encode())

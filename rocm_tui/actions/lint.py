@@ -1,19 +1,26 @@
-"""Tuned tables read from files, checked by the rules, for a device that is given or is here."""
+"""Check tuned tables with the rules of `lint`: those in files, or those the screen has read."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from typing import TypeVar
 
 from backend.disk.tables import TableDamaged, read_table
-from backend.errors import CacheUnreadable, StoreError
+from backend.errors import CacheUnreadable
 from backend.tables.model import Device, Table
-from rocm_tui.actions.table_files import tables_below
+from rocm_tui.actions.tables import tables_below
 from rocm_tui.errors import NoSuchSource
 from rocm_tui.tables.findings import Given, Linted
 from rocm_tui.tables.lint import found_in, lint
-from rocm_tui.tables.marks import Marks, marks_of
+from rocm_tui.tables.marks import NOTHING, Marks, marks_of
 
+_T = TypeVar("_T")
+MOST_ROWS = 100_000
+"""Rows of all tables that are checked for the screen: they take about 20 s of a core."""
 _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
@@ -26,9 +33,11 @@ def lint_files(
     *,
     each: bool = False,
 ) -> Linted:
-    """Checks files, and the tables among those of folders; with `each` no rows are put together.
-    Raises CacheUnreadable for a path that is not there, or is no table, NoSuchSource for a folder
-    without one, UsageError."""
+    """Check files, and the tables in folders; with `each` there is a finding for each row.
+
+    Raises CacheUnreadable for a path that is not there or is no table, NoSuchSource for a folder
+    without a table, and UsageError.
+    """
     rows: list[int] = []
 
     def counted() -> Iterator[Table]:
@@ -41,19 +50,41 @@ def lint_files(
     return Linted(found, len(rows), sum(rows), device)
 
 
-def marks_in(paths: Iterable[str], device: Device | None) -> tuple[Marks, int]:
-    """What is found in files row by row, and how many of them could not be read."""
-    unread: list[str] = []
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The findings in the tables of the screen, for `device`; `left_out` tables were not checked,
+    since they go beyond `MOST_ROWS`."""
 
-    def tables() -> Iterator[Table]:
-        for path in paths:
-            try:
-                yield _table(Path(path))
-            except StoreError:
-                unread.append(path)
+    marks: Marks = NOTHING
+    device: Device | None = None
+    left_out: int = 0
 
-    marks = marks_of(found_in(tables(), Given(device), each=True))
-    return marks, len(unread)
+
+async def lint_tables(tables: Sequence[Table]) -> Checked:
+    """Check tables row by row in a thread, for the device of this machine."""
+    checked, room = [], MOST_ROWS
+    for table in tables:
+        if len(table.entries) <= room:
+            room -= len(table.entries)
+            checked.append(table)
+    device, cancelled = device_here(), Event()
+
+    def check() -> Marks:
+        found = found_in(_until(cancelled, checked), Given(device), each=True)
+        return marks_of(_until(cancelled, found))
+
+    try:
+        marks = await asyncio.to_thread(check)
+    finally:
+        cancelled.set()  # the thread of a cancelled check ends soon
+    return Checked(marks, device, len(tables) - len(checked))
+
+
+def _until(cancelled: Event, items: Iterable[_T]) -> Iterator[_T]:
+    for item in items:
+        if cancelled.is_set():
+            return
+        yield item
 
 
 def _tables(path: Path) -> Iterator[Table]:
@@ -69,7 +100,7 @@ def _tables(path: Path) -> Iterator[Table]:
 
 
 def _table(path: Path) -> Table:
-    """A damaged document is a table with that problem."""
+    """Read a table; a damaged document is a table with that problem."""
     try:
         return read_table(path)
     except TableDamaged as error:
@@ -83,7 +114,7 @@ def _damaged(error: CacheUnreadable) -> Table:
 
 
 def device_here(nodes: Path = _KFD) -> Device | None:
-    """This machine's GPU as its driver tells; None where there is none, or they differ."""
+    """Return this machine's GPU; None if there is none, or if its GPUs differ."""
     try:
         found = {_device_of((node / "properties").read_text()) for node in nodes.iterdir()}
     except (OSError, ValueError):

@@ -1,19 +1,19 @@
-"""Which choices to measure again, the worker's job for that, and what came of it; and what this
-machine can do at best, for the roofline.
+"""Choose which choices to measure again, and run the worker's job; measure a device's peak.
 
-That peak holds while the program runs: it takes two seconds to measure again, and a file of it
-would have to say of which machine it is, and would be believed long after that has changed.
+A measured peak is kept only while the program runs: it takes two seconds to measure again, and a
+file of it would be believed long after the machine has changed.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.choice import Caches, Choice, Measurement
+from backend.model.ops import OPS
 from backend.model.tuning import Tuning
 from backend.wire.jobs import MeasureJob, MeasureResult, PeakJob, PeakResult
 from rocm_tui.config.reading import config
@@ -22,6 +22,7 @@ from rocm_tui.errors import NoSuchChoice, RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob, try_modes, without_broken
+from rocm_tui.jobs.tune import problem_of
 from rocm_tui.jobs.worker import run_job
 from rocm_tui.session import stats
 from rocm_tui.session.devices import Peak, TunedDevice
@@ -222,3 +223,75 @@ def check_percent(value: float, name: str) -> float:
     if not 0 <= value < 1e9:
         raise UsageError(f"{name} is a percentage, 0 or more")
     return value / 100
+
+
+SECONDS_EACH = 15.0
+"""Seconds that the measurement of one tuning takes, the start of a worker with it, seen on CPUs and
+GPUs: 10 to 20. Its budget may be longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A tuning and its choices that are to be measured."""
+
+    row: Row
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """What is to be measured, that which matters most first. Of tunings with one key one is
+    measured, which tells of all. `others` cannot be measured here."""
+
+    suspects: tuple[Suspect, ...]
+    others: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes."""
+        return SECONDS_EACH * len(self.suspects)
+
+    @property
+    def missing(self) -> str:
+        """A sentence about those that cannot be measured; empty if there are none."""
+        if not self.others:
+            return ""
+        suspects = counted(self.others, "suspect is", "suspects are")
+        return f"{suspects} known from logs alone, or of an op that cannot be made again."
+
+
+def time_of(row: Row) -> float:
+    """The time of the winner, which stands for how much of a program it is."""
+    return stats.time_ms(row.tuning, stats.winner(row.tuning)) or 0.0
+
+
+def find_suspects(rows: Iterable[Row], share: Callable[[Row], float] = time_of) -> Suspects:
+    """The suspects among `rows`, those with the largest `share` first."""
+    suspects: dict[object, Suspect] = {}
+    others = 0
+    for row in sorted((row for row in rows if row.suspect), key=share, reverse=True):
+        try:
+            choices = _suspect_choices(row)
+        except RocmTuiError:
+            others += 1
+        else:
+            suspects.setdefault((row.tuning.key, row.tuning.device), Suspect(row, choices))
+    return Suspects(tuple(suspects.values()), others)
+
+
+def _suspect_choices(row: Row) -> tuple[Choice, ...]:
+    """Raises RocmTuiError for what cannot be measured."""
+    row_of_op = OPS.get(row.tuning.op)
+    told = problem_of(row.tuning).told
+    if not told and (row_of_op is None or not row_of_op.buildable):
+        raise RocmTuiError(f"{row.tuning.op} cannot be made again")
+    tuning, near = row.tuning, choices_to_measure(row)
+    timed = [choice for choice in stats.ranked(tuning) if choice.hash is not None]
+    blurred = [choice for choice in timed[:MOST_BLURRED] if stats.near(tuning, timed[0], choice)]
+    choices = (*near, *(choice for choice in blurred if choice not in near))
+    measure_job(tuning, choices)
+    return choices
+
+
+MOST_BLURRED = 8
+"""Of choices that whole ticks cannot tell from the best, so many are measured."""

@@ -38,7 +38,7 @@ from backend.sharing.share import (
 )
 from backend.tables.keys import is_table
 from backend.wire.jobs import Environment, EnvironmentJob
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
 from rocm_tui.jobs.limits import JobFailed

@@ -1,9 +1,13 @@
-"""A person's own program with the pins and without, in turn: is it faster with them?
+"""Run a person's own program with its pins and without, alternately: is it faster with them?
 
 Each side has a private cache dir: the autotune caches with the pins as they are, and the same
 caches without. So nothing of the person's changes, and both sides compile for themselves, in a
-first run that does not count. Then come pairs of runs, in drawn order; the pair is the unit, since
-a process may be slower all its life.
+first run that does not count. Then come pairs of runs in random order; the pair is the unit of the
+statistics, since a process may be slower all its life.
+
+Pins of Inductor's own kernels hold on each torch where our hooks are, and nowhere else, so both
+sides run under the hooks. A pin of `@triton.autotune` is a file of Triton's cache: the side with
+the pins has a copy of it, the other has none and tunes the kernel itself.
 """
 
 from __future__ import annotations
@@ -25,8 +29,10 @@ import psutil
 
 from backend.cache.copies import copy_pinned, copy_unpinned, discard
 from backend.counted import counted
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
+from backend.errors import CacheUnreadable
 from backend.measure.trial import (
     BASELINE,
     ERROR,
@@ -36,16 +42,12 @@ from backend.measure.trial import (
     clear,
 )
 from backend.measure.verdict import schedule
-from backend.model.events import GraphCalled, GraphCompiled
+from backend.model.events import ChoiceSelected, GraphCalled, GraphCompiled, TuningStarted
+from backend.model.inductor_kernel import is_kernel
 from backend.model.kernel import TRITON
-from backend.pins.file import Record, read_pin_file
-from rocm_tui.actions.trial_graph import NotTried
-from rocm_tui.actions.trial_kernels import (
-    copy_times,
-    environment,
-    not_launched,
-    pinned_kernels,
-)
+from backend.pins.file import PinFile, Record, read_pin_file
+from backend.pins.kernels import path_of
+from rocm_tui.actions.trial import NotTried
 from rocm_tui.config.reading import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
 from rocm_tui.errors import UsageError
@@ -328,3 +330,45 @@ def _called(path: Path, run: str, graph: str) -> Iterator[GraphCalled]:
 
 def _ending(status: int) -> str:
     return f"with exit code {status}" if status > 0 else f"by signal {-status}"
+
+
+def pinned_kernels(pins: PinFile) -> tuple[Record, ...]:
+    return tuple(record for record in pins.pins if is_kernel(record.op))
+
+
+def environment(kernels: Sequence[Record], private: Layout) -> dict[str, str]:
+    """What a side needs beside its cache dir."""
+    if not any(record.op == TRITON for record in kernels):
+        return {}
+    folder = str(private.root / "autotuned")
+    return {"TRITON_CACHE_DIR": folder, "TRITON_CACHE_AUTOTUNING": "1"}
+
+
+def copy_times(kernels: Sequence[Record], private: Layout) -> None:
+    """Let the side with the pins have what Triton reads of them. One whose file is gone is left
+    out: that it was not launched is told. Raises UnsafePath and NotWritable."""
+    for record in kernels:
+        if record.op != TRITON:
+            continue
+        try:
+            path = path_of(record)
+            content = safe.read_bytes(path)
+        except CacheUnreadable:
+            continue
+        copy = private.root / "autotuned" / path.parent.name / path.name
+        safe.make_folder(private.root, copy.parent)
+        safe.write_atomic(copy, content)
+
+
+def not_launched(kernels: Sequence[Record], private: Layout) -> list[Record]:
+    """Of which no process of the side with the pins took the pinned config."""
+    taken: set[tuple[str, str, str]] = set()
+    for path in sorted(private.sessions.glob("*.jsonl")):
+        events, _ = read_log(path)
+        keys = {e.n: (e.op, e.inputs) for e in events if isinstance(e, TuningStarted)}
+        taken |= {
+            (*keys[event.n], event.hash)
+            for event in events
+            if isinstance(event, ChoiceSelected) and event.by != "timing" and event.n in keys
+        }
+    return [record for record in kernels if (record.op, record.inputs, record.hash) not in taken]

@@ -14,11 +14,18 @@ import click
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from rocm_tui import say
-from rocm_tui.actions.agree import Told, who_took_what
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.agree import (
+    Step,
+    Told,
+    measure_chosen,
+    pin_all,
+    plan_pins,
+    who_took_what,
+    with_measured,
+)
 from rocm_tui.actions.pin import Pinned
-from rocm_tui.actions.settle import Step, measure_chosen, pin_all, plan_pins, with_measured
 from rocm_tui.actions.share import export_text, pins_to_share, unknown_origins, write_shared
+from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import Work

@@ -65,7 +65,7 @@ def print_source(source: str) -> None:
 
 
 def _tunings(layout: Layout) -> Mapping[str, str]:
-    from rocm_tui.actions.pick import load_model  # only at Tab
+    from rocm_tui.actions.sources import load_model  # only at Tab
     from rocm_tui.session import stats
 
     return {
@@ -81,7 +81,7 @@ def _pins(layout: Layout) -> Mapping[str, str]:
 
 
 def _graphs(layout: Layout) -> Mapping[str, str]:
-    from rocm_tui.actions.graphs import known_graphs  # only at Tab
+    from rocm_tui.actions.sources import known_graphs  # only at Tab
 
     return {row.id: "graph" for row in known_graphs(layout, [])}
 

@@ -9,7 +9,7 @@ import click
 
 from backend.model.session import Fault
 from rocm_tui import say
-from rocm_tui.actions.compare import read_part
+from rocm_tui.actions.sources import read_part
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.compare.comparison import compare, regressions

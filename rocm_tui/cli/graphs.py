@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from rocm_tui import say
-from rocm_tui.actions.graphs import known_graphs
-from rocm_tui.actions.trial_graph import text_of
+from rocm_tui.actions.sources import known_graphs
+from rocm_tui.actions.trial import text_of
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError

@@ -24,8 +24,8 @@ from rocm_tui.actions.improve import (
     rows_of,
 )
 from rocm_tui.actions.measure import check_percent
-from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.prove import PAIRS, Proving, annotate
+from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import Work, asked, consent, ended_by_signals, with_log

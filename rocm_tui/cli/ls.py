@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from rocm_tui import say
-from rocm_tui.actions.named import load_named
-from rocm_tui.actions.pick import unread
+from rocm_tui.actions.sources import load_named, unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.filtered import filter_option, passing, query_of
@@ -78,6 +77,6 @@ def _missed_lines(paths: Sequence[str]) -> list[str]:
     """What logs among these say that tuned tables lacked."""
     if not any(Path(path).is_file() for path in paths):
         return []
-    from rocm_tui.actions.missed import missed_in  # loads all tuners' formats, for files alone
+    from rocm_tui.actions.cover import missed_in  # loads all tuners' formats, for files alone
 
     return [missed.line for missed in missed_in(paths)]

@@ -15,12 +15,13 @@ from rocm_tui import say
 from rocm_tui.actions.measure import (
     Measuring,
     NotMeasured,
+    Suspect,
     check_percent,
     choices_to_measure,
+    find_suspects,
     measure_job,
 )
-from rocm_tui.actions.pick import load_model, pick_tuning
-from rocm_tui.actions.suspects import Suspect, find_suspects
+from rocm_tui.actions.sources import load_model, pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.filtered import filter_option, passing, query_of

@@ -15,7 +15,6 @@ from backend.pins.file import HistoryEntry
 from backend.pins.plan import PinPlan
 from backend.pins.state import PinStatus
 from rocm_tui import say
-from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import (
     Pinnable,
     Pinned,
@@ -31,7 +30,8 @@ from rocm_tui.actions.pin import (
     take_all_back,
     take_back,
 )
-from rocm_tui.actions.table_pin import is_place, pin_row, pins_at, plan_row, row_at, solution_of
+from rocm_tui.actions.sources import pick_tuning
+from rocm_tui.actions.tables import is_place, pin_row, pins_at, plan_row, row_at, solution_of
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import NotPinnable, UsageError

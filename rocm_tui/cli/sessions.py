@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rocm_tui import say
-from rocm_tui.actions.pick import load_model, unread
+from rocm_tui.actions.sources import load_model, unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.render.problems import trouble_lines

@@ -11,10 +11,9 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from backend.pins.leftovers import DAYS
+from backend.pins.leftovers import DAYS, leftovers, remove
 from rocm_tui import say
 from rocm_tui.actions.doctor import Check, Examined, examine, examine_mega_cache
-from rocm_tui.actions.prune import Pruned, prune
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.group import COMPLETE_VARIABLE, PROGRAM
@@ -107,26 +106,22 @@ def prune_command(**given: Any) -> int:
     args = CommandArguments(**given)
     if not (math.isfinite(args.older_than) and args.older_than >= 0):
         raise UsageError(f"--older-than is a number of days, from 0 on: {args.older_than}")
-    now = time.time()
-    pruned = prune(common.layout_of(args), now, args.older_than, args.yes)
+    layout, now, days = common.layout_of(args), time.time(), args.older_than
+    found = leftovers(layout, now, days)
+    removed = [old for old in found.old if args.yes and remove(layout, old, now, days)]
     if args.json:
-        things = [leftover_json(one, one in pruned.gone) for one in pruned.old]
-        say.out_json({"leftovers": things, "kept": list(pruned.kept)})
+        things = [leftover_json(old, old in removed) for old in found.old]
+        say.out_json({"leftovers": things, "kept": list(found.kept)})
+    elif not found.old:
+        say.out("Nothing is old: nothing to remove.")
+    elif args.yes:
+        say.out(f"Removed {total(removed)}.")
     else:
-        _print_pruned(pruned, args.yes, now)
-    for line in pruned.kept:
+        say.out(leftovers_text(found.old, now))
+        say.out(f"\n{total(found.old)} in all; --yes removes it.")
+    for line in found.kept:
         say.err(plain(line))
     return ExitCode.YES
-
-
-def _print_pruned(pruned: Pruned, yes: bool, now: float) -> None:
-    if not pruned.old:
-        say.out("Nothing is old: nothing to remove.")
-    elif yes:
-        say.out(f"Removed {total(pruned.gone)}.")
-    else:
-        say.out(leftovers_text(pruned.old, now))
-        say.out(f"\n{total(pruned.old)} in all; --yes removes it.")
 
 
 @click.command()

@@ -9,9 +9,8 @@ import click
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from rocm_tui import say
-from rocm_tui.actions.entry_row import row_of
-from rocm_tui.actions.history import problem_history
-from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.actions.sources import pick_tuning, problem_history
+from rocm_tui.actions.tables import row_of
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError

@@ -12,9 +12,8 @@ from backend.measure.trial import LEAST_PROCESSES
 from backend.model.graph import Arm
 from backend.model.trial import Trial
 from rocm_tui import say
-from rocm_tui.actions.pick import pick_tuning
-from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined
-from rocm_tui.actions.trial_graph import graph_for
+from rocm_tui.actions.sources import pick_tuning
+from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined, graph_for
 from rocm_tui.actions.trial_program import SKIP, steps_of, try_program
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode

@@ -14,7 +14,7 @@ from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
 from rocm_tui.actions.fleet import Asked
-from rocm_tui.actions.pick import load_model, pick_row, require_read
+from rocm_tui.actions.sources import load_model, pick_row, require_read
 from rocm_tui.actions.tune import (
     distinct,
     for_all_devices,

@@ -21,8 +21,8 @@ from backend.wire.codec import to_json
 from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
-from rocm_tui.actions.proof import Finding, ProgramProof, as_tuned, prove_by_program
 from rocm_tui.actions.verify import DevicesResult, Verifying, keep_program, keep_result
+from rocm_tui.actions.verify_program import Finding, ProgramProof, as_tuned, prove_by_program
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.group import ProgramCommand

@@ -18,7 +18,7 @@ from backend.disk.layout import Layout
 from backend.model.graph import Graph
 from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui import say
-from rocm_tui.actions.trial_graph import GraphText, NotTried, accept, is_accepted, text_of
+from rocm_tui.actions.trial import GraphText, NotTried, accept, is_accepted, text_of
 from rocm_tui.environment import device_env, find_python
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain

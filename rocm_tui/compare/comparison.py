@@ -1,8 +1,7 @@
 """Two sets of tunings compared: what became slower, what is only noise.
 
-A set is what a folder, a log, a cache, one session, or an export of pins tells: that holds the
-times of each pin's tuning, as they were before the pin. docs/comparing.md says how verdicts are
-found. Pure functions, but for a look at the head of a file.
+A set is what a folder, a log, a cache, one session, or an export of pins holds. docs/comparing.md
+says how verdicts are found. Pure functions.
 """
 
 from __future__ import annotations
@@ -10,17 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from math import isfinite
-from pathlib import Path
 
 from backend.counted import counted
-from backend.disk.safe import open_regular
-from backend.errors import InputsKeyInvalid
-from backend.model.choice import Choice, Verdict, sort_choices
-from backend.model.problem import InputsKey, TuningKey, parse_inputs_key
+from backend.model.choice import Verdict
+from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.model.tuning import Tuning
-from backend.sharing.share import FORMAT, Share, SharedPin
 from rocm_tui.compare.points import pair, standpoint
 from rocm_tui.compare.problems import ProblemRows, pair_up
 from rocm_tui.compare.types import (
@@ -34,9 +27,6 @@ from rocm_tui.compare.types import (
     log_ratios,
 )
 from rocm_tui.compare.verdict import noise
-from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.reader import clean_hash
-from rocm_tui.ingest.records import Seen, uid_of
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.numbers import percent
 from rocm_tui.session.views import problem_of
@@ -214,59 +204,3 @@ def regressions(comparison: Comparison, percent_slower: float) -> tuple[Pair, ..
     """The pairs with the verdict `slower` by more than so many per cent."""
     worse = 1 + percent_slower / 100
     return tuple(p for p in comparison.common if p.verdict == "slower" and p.ratio > worse)
-
-
-_HEAD = 4096
-
-
-def is_export(path: Path) -> bool:
-    """Whether a file says that it is an export of pins."""
-    try:
-        with open_regular(path, follow=True) as stream:
-            head = stream.read(_HEAD)
-    except OSError:
-        return False
-    return head.lstrip()[:1] == b"{" and f'"{FORMAT}"'.encode() in head
-
-
-def tunings(share: Share, source: str) -> list[Seen]:
-    """One tuning for each precision of each pin, with the pinned choice in use."""
-    made = [
-        _tuning(pin, precision, source)
-        for pin in share.pins
-        for precision in pin.timings or {pin.precision: {}}
-    ]
-    return [Seen(uid_of(source, n), tuning) for n, tuning in enumerate(made)]
-
-
-def _tuning(pin: SharedPin, precision: str, source: str) -> Tuning:
-    try:
-        inputs = parse_inputs_key(pin.inputs)
-    except InputsKeyInvalid:
-        inputs = InputsKey(())
-    other_devices = pin.hashes - {pin.hash}
-    every = pin.timings.get(precision, {})
-    times = {name: ms for name, ms in every.items() if name not in other_devices}
-    return Tuning(
-        op=clean(pin.op),
-        shapes=tuple(spec.sizes for spec in inputs.specs),
-        strides=tuple(spec.strides for spec in inputs.specs),
-        dtypes=tuple(spec.dtype for spec in inputs.specs),
-        device=inputs.specs[0].device if inputs.specs else None,
-        precision=clean(precision),
-        inputs_key=clean(pin.inputs),
-        choices=sort_choices([_choice(pin, name, ms) for name, ms in times.items()]),
-        num_choices=len(times) or None,
-        selected=clean_hash(pin.hash),
-        when=pin.when or None,
-        sources=(source,),
-    )
-
-
-def _choice(pin: SharedPin, hash_: str, ms: float) -> Choice:
-    failed = not isfinite(ms)
-    known = Choice(hash=clean_hash(hash_), ms=None if failed else ms, failed=failed)
-    if hash_ != pin.hash:
-        return known
-    identity = clean_hash(pin.variants["0"]) if "0" in pin.variants else None
-    return replace(known, name=clean(pin.label), identity=identity)

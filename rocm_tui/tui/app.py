@@ -30,7 +30,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:  # types only; see `later`
     from backend.model.choice import Choice
-    from rocm_tui.actions.shell import Shell
+    from rocm_tui.actions.commands import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched

@@ -15,17 +15,17 @@ from backend.model.pin import Pin
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from backend.pins.state import PinStatus
+from rocm_tui.actions.cover import Missed
 from rocm_tui.actions.measure import (
     choices_to_measure,
+    find_suspects,
     measure,
     measure_job,
     measure_machine,
     require_here,
 )
-from rocm_tui.actions.missed import Missed
-from rocm_tui.actions.proof import as_tuned
-from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.verify import NotVerified, keep_result, verify
+from rocm_tui.actions.verify_program import as_tuned
 from rocm_tui.environment import device_env, device_to_measure, lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain

@@ -19,8 +19,8 @@ from rocm_tui.tui.keys import key
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
     from backend.model.choice import Choice
     from backend.pins.state import PinStatus
-    from rocm_tui.actions.missed import Missed
-    from rocm_tui.actions.shell import Shell
+    from rocm_tui.actions.commands import Shell
+    from rocm_tui.actions.cover import Missed
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched

@@ -21,7 +21,7 @@ from rocm_tui.actions.improve import (
     rows_of,
 )
 from rocm_tui.actions.prove import PAIRS, Proving, annotate
-from rocm_tui.actions.trial_graph import GraphText, accept, text_of
+from rocm_tui.actions.trial import GraphText, accept, text_of
 from rocm_tui.config.reading import config
 from rocm_tui.environment import lane
 from rocm_tui.errors import RocmTuiError

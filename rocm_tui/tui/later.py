@@ -19,8 +19,8 @@ from rocm_tui.tui.themes import themes_for
 if TYPE_CHECKING:  # types only, see above
     from backend.model.choice import Choice
     from backend.model.session import Fault
-    from rocm_tui.actions.missed import Missed
-    from rocm_tui.actions.shell import Shell
+    from rocm_tui.actions.commands import Shell
+    from rocm_tui.actions.cover import Missed
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.detached import Recorded
@@ -124,14 +124,14 @@ def panes(rows: list[Row], layout: Layout) -> Panes:
 
 
 def shell(host: Host) -> Shell:
-    from rocm_tui.actions.shell import Shell
+    from rocm_tui.actions.commands import Shell
 
     return Shell(host.layout, host.paths, host.python)
 
 
 def note_done(layout: Layout, command: str, outcome: str, ok: bool) -> None:
     """Log what was done. Raises StoreErrors."""
-    from rocm_tui.actions.done import note_done
+    from rocm_tui.actions.commands import note_done
 
     note_done(layout, command, outcome, ok)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from backend.counted import counted
 from backend.errors import StoreError
-from rocm_tui.actions.missed import Missed
+from rocm_tui.actions.cover import Missed
 from rocm_tui.actions.tunableop import Wanted, wanted_in
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain

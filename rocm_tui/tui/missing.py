@@ -13,7 +13,7 @@ from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.base import BaseScreen
 
 if TYPE_CHECKING:  # types only: what looks is loaded in the thread
-    from rocm_tui.actions.missed import Missed
+    from rocm_tui.actions.cover import Missed
     from rocm_tui.ingest.records import SourceStatus
 
 _AFTER, _EVERY = 1.0, 60.0
@@ -48,8 +48,8 @@ class Misses:
         a network that does not answer."""
         if not any(Path(path).is_file() for path in paths):
             return None
-        from rocm_tui.actions.missed import missed_in
-        from rocm_tui.actions.shelve import tables_among
+        from rocm_tui.actions.cover import missed_in
+        from rocm_tui.actions.tables import tables_among
 
         tables = tables_among(sources)
         sizes = [(path, _size(path)) for path in (*paths, *tables)]

@@ -13,8 +13,15 @@ from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.graph import Arm
-from rocm_tui.actions.trial import Trying, arms_for, choices_to_try
-from rocm_tui.actions.trial_graph import GraphText, accept, graph_for, text_of
+from rocm_tui.actions.trial import (
+    GraphText,
+    Trying,
+    accept,
+    arms_for,
+    choices_to_try,
+    graph_for,
+    text_of,
+)
 from rocm_tui.environment import lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Job, Order

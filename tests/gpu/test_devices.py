@@ -21,7 +21,7 @@ from backend.cache.autotune import read_caches
 from backend.cache.variants import ChoiceVariants
 from backend.disk.layout import Layout
 from backend.model.events import ChoiceFailed, ChoiceTimed
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from tests.support.hooked import by_tuning, sessions
 from tests.support.rocm_programs import last_session, pin_ours, run, selections
 from tests.support.torch_models import child_env

@@ -6,7 +6,7 @@ of a name, remove the name.
 
 AMBIGUOUS = frozenset(
     """
-    Access Agreement Answer Asked Bench Beside Call Calls Change Check Code Compile Compiled
+    Access Agreement Answer Asked Bench Call Calls Change Check Code Compile Compiled
     Computed Cpu Device Difference Differing Digit Done Doubt Ended Entry Facts Finding Gain Gone
     Gpu GraphText Group Held Hit Kernel Launch Layout Library Limits Mark Member News
     NotCompiled NotMeasured NotTried NotTuned NotVerified Offer Options Pair Part Place Plan Process

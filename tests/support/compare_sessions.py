@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.session.stats import winner
 from tests.support.hooked import LAUNCHER
 from tests.support.torch_models import child_env

@@ -15,7 +15,7 @@ from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph
 from backend.model.trial import Trial
 from backend.wire.jobs import MeasureJob, MeasureResult, TrialJob, TrialResult, WorkerJob
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.search.types import TrialStep
 from rocm_tui.session.graph_rows import GraphRow, graph_rows

@@ -19,8 +19,8 @@ from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, WorkerJob
 from backend.wire.words import job_words
 from rocm_tui.actions.measure import measure_job
-from rocm_tui.actions.pick import load_model
-from rocm_tui.actions.proof import as_tuned
+from rocm_tui.actions.sources import load_model
+from rocm_tui.actions.verify_program import as_tuned
 from rocm_tui.jobs.tune import TuneOptions, problem_of, tune_job
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.hooked import launch_program, sessions

@@ -20,7 +20,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.tables.model import Device
-from rocm_tui.actions import lint_apart
+from rocm_tui.actions import lint
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Order
 from rocm_tui.tui.app import RocmTui
@@ -89,7 +89,7 @@ async def visit(cache: Path) -> AsyncIterator[Stop]:
 async def _visit_tables(folder: Path) -> AsyncIterator[Stop]:
     paths = sample_tables.write(folder)
     app = RocmTui(list(map(str, paths)), Layout(folder / "none"), polling=True)
-    here, lint_apart.device_here = lint_apart.device_here, lambda: Device("gfx942", 304)
+    here, lint.device_here = lint.device_here, lambda: Device("gfx942", 304)
     async with app.run_test(size=SMALL) as pilot:
         app.theme = "rocm-dark"
         try:
@@ -98,7 +98,7 @@ async def _visit_tables(folder: Path) -> AsyncIterator[Stop]:
                 yield scene, app, pilot
                 await pilot.resize_terminal(*SMALL)
         finally:
-            lint_apart.device_here = here
+            lint.device_here = here
             app.stop_feed()
 
 

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from backend.counted import counted
 from backend.errors import StoreError
-from rocm_tui.actions.done import Done, list_done
+from rocm_tui.actions.commands import Done, list_done
 from rocm_tui.harmless import plain
 from rocm_tui.render.pins import moment
 from rocm_tui.render.table import Field, cells

@@ -16,8 +16,8 @@ from textual.binding import BindingType
 from textual.widgets import Input
 
 from backend.counted import counted
-from rocm_tui.actions.lint_apart import Checked, lint_apart
-from rocm_tui.actions.shelve import Shelving, shelve, stamps_of, tables_among, values_in_words
+from rocm_tui.actions.lint import Checked, lint_tables
+from rocm_tui.actions.tables import Shelving, shelve, stamps_of, tables_among, values_in_words
 from rocm_tui.harmless import plain
 from rocm_tui.render.lint import counts_text
 from rocm_tui.tables.marks import NOTHING, Marks
@@ -168,7 +168,7 @@ class EntriesScreen(BaseScreen):
             return
         self._checking, begun, of = True, time.monotonic(), self._shelving
         try:
-            checked = await lint_apart(of.shelf.tables)
+            checked = await lint_tables(of.shelf.tables)
         finally:
             self._checking = False
         self._took = time.monotonic() - begun
@@ -317,8 +317,6 @@ def _looked(paths: Sequence[str], shelving: Shelving) -> tuple[bool, float]:
 
 def _told(checked: Checked, stale: int) -> str:
     """What `lint` found in all of them, of which so many are others since."""
-    if checked.trouble:
-        return checked.trouble
     device = f" for {checked.device}" if checked.device else ""
     told = f"lint{device}: {counts_text(checked.marks.levels())}"
     if stale:

@@ -9,7 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from rocm_tui.actions.history import Beside, read_beside
+from rocm_tui.actions.sources import HistoryFiles, read_history_files
 from rocm_tui.harmless import plain
 from rocm_tui.render import detail
 from rocm_tui.render.history import HISTORY, Entry, chart, entries, title
@@ -62,7 +62,7 @@ class HistoryScreen(BaseScreen):
     def __init__(self, row: Row) -> None:
         super().__init__()
         self._row = row
-        self._beside: Beside | None = None
+        self._beside: HistoryFiles | None = None
         self._entries: list[Entry] = []
 
     def compose_body(self) -> ComposeResult:
@@ -76,7 +76,7 @@ class HistoryScreen(BaseScreen):
 
     async def _look_beside(self) -> None:
         files = cache_files(self.program.feed.model, self._row)
-        self._beside = await to_thread(read_beside, self.program.layout, files)
+        self._beside = await to_thread(read_history_files, self.program.layout, files)
         if self.is_mounted:
             self.update()
 

@@ -14,8 +14,8 @@ from backend.counted import counted
 from backend.errors import StoreError
 from backend.model.graph import Arm
 from backend.model.trial import Trial, TrialArm
-from rocm_tui.actions.improve_file import read_search
-from rocm_tui.actions.trial_graph import text_of
+from rocm_tui.actions.improve import read_search
+from rocm_tui.actions.trial import text_of
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job

@@ -12,7 +12,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.model.origin import provider
-from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.actions.sources import pick_tuning
 from rocm_tui.session.find import find_choice
 from rocm_tui.session.kernel_source import source_diff
 from tests.support.torch_models import child_env

@@ -10,7 +10,7 @@ import pytest
 
 from backend.cache.code import code_hash, digest_in
 from backend.disk.layout import Layout
-from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.actions.sources import pick_tuning
 from rocm_tui.cli.entry import main
 from rocm_tui.session.kernel_source import NoKernelSource, kernel_of, source_diff
 from tests.support.torch_models import compiled

@@ -23,7 +23,7 @@ from backend.wire.words import job_words
 from backend.worker.trial.drawn import drawn_inputs
 from backend.worker.trial.program import program_of
 from rocm_tui.actions.measure import measure_job
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.jobs.tune import TuneOptions, problem_of, tune_job
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.places import ROOT

@@ -26,8 +26,8 @@ from backend.wire.words import job_words
 from backend.worker.options import OptionsUnknown, options_of
 from backend.worker.problem import rebuild
 from rocm_tui.actions.measure import measure_job
-from rocm_tui.actions.pick import load_model
-from rocm_tui.actions.proof import as_tuned
+from rocm_tui.actions.sources import load_model
+from rocm_tui.actions.verify_program import as_tuned
 from rocm_tui.jobs.tune import TuneOptions, problem_of, tune_job
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.cpu_offers import need_avx512, need_onednn_bfloat16

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from rocm_tui.actions.improve_file import alone, read_search
+from rocm_tui.actions.improve import alone, read_search
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.trials import TrialsScreen
 from tests.support.places import ROOT

@@ -11,7 +11,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.actions.done import list_done
+from rocm_tui.actions.commands import list_done
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.watch import WatchScreen
 from tests.support.screen_lab import asked, panes_of, screen_text, until

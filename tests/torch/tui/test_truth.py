@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.origin import provider
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row

@@ -28,7 +28,7 @@ from backend.model.events import (
 from backend.model.problem import TuningKey
 from backend.wire.events import decode
 from backend.worker.jobs.tune import Story
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from tests.support.device_modules import compiled_on, write_choice
 
 pytestmark = pytest.mark.torch

@@ -15,7 +15,6 @@ from backend.pins.store import PinStore
 from backend.sharing.share import Machine
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.measure import PeakElsewhere, choices_to_measure, require_here
-from rocm_tui.actions.pick import load_model, pick_row
 from rocm_tui.actions.pin import (
     list_pins,
     pin_choice,
@@ -27,6 +26,7 @@ from rocm_tui.actions.pin import (
     take_all_back,
     take_back,
 )
+from rocm_tui.actions.sources import load_model, pick_row
 from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.environment import device_env
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError

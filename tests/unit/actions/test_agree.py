@@ -26,9 +26,8 @@ from backend.model.tuning import Selection
 from backend.pins.store import PinStore
 from backend.pins.undo import next_undo, undo
 from backend.sharing.share import Machine, Share, SharedPin, share_text
-from rocm_tui.actions.agree import who_took_what
-from rocm_tui.actions.pick import load_model
-from rocm_tui.actions.settle import pin_all, plan_pins, with_measured
+from rocm_tui.actions.agree import pin_all, plan_pins, who_took_what, with_measured
+from rocm_tui.actions.sources import load_model
 from rocm_tui.cli.entry import main
 from rocm_tui.errors import NotPinnable
 from rocm_tui.render import agree as agree_text

@@ -19,10 +19,8 @@ from backend.pins.file import read_pin_file
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, Share, SharedPin, share_text
 from backend.wire.jobs import MeasureJob, WorkerJob
-from rocm_tui.actions.agree import who_took_what
-from rocm_tui.actions.compare import read_part
-from rocm_tui.actions.pick import load_model
-from rocm_tui.actions.settle import measure_chosen, plan_pins
+from rocm_tui.actions.agree import measure_chosen, plan_pins, who_took_what
+from rocm_tui.actions.sources import load_model, read_part
 from rocm_tui.cli.entry import main
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.render import agree as agree_text

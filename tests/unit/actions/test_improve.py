@@ -17,26 +17,24 @@ from backend.pins.store import PinStore
 from backend.wire.codec import to_json
 from backend.wire.jobs import MeasureJob, TrialJob, WorkerJob
 from rocm_tui.actions.improve import (
+    AlreadyRunning,
     Improving,
     News,
+    SearchUnreadable,
+    alone,
     is_finished,
     pick_graph,
     pin_proposals,
     plan_proposals,
     proposals,
+    read_search,
     result_of,
     rows_of,
-)
-from rocm_tui.actions.improve_file import (
-    AlreadyRunning,
-    SearchUnreadable,
-    alone,
-    read_search,
     search_path,
     write_search,
 )
-from rocm_tui.actions.pick import load_model
-from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.actions.sources import load_model
+from rocm_tui.actions.trial import NotTried
 from rocm_tui.errors import NoSuchGraph, RocmTuiError
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.render.improve import news_text, note_of, search_json, summary

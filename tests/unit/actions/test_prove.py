@@ -15,10 +15,10 @@ from backend.model.pin import Pin
 from backend.model.trial import Trial, TrialArm
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult, WorkerJob
-from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.pin import pin_choice, pin_history, pinnable
 from rocm_tui.actions.prove import Proving, annotate, pins_of
-from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.actions.sources import load_model
+from rocm_tui.actions.trial import NotTried
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.render.prove import figure, proof_json, result
 from rocm_tui.search.proof import note_with

@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rocm_tui.actions.proof import TraceFolder
+from rocm_tui.actions.verify_program import TraceFolder
 from rocm_tui.ingest.formats.torch_trace import TraceCode
 
 WRITER = """

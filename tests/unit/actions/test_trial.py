@@ -16,9 +16,12 @@ from backend.model.graph import Arm, Graph, GraphTimes, Swap, TuningUse
 from backend.model.trial import Trial, TrialArm
 from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress, TrialJob, TrialResult, WorkerJob
-from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined
-from rocm_tui.actions.trial_graph import (
+from rocm_tui.actions.trial import (
     NotTried,
+    Trying,
+    arms_for,
+    choices_to_try,
+    combined,
     graph_for,
 )
 from rocm_tui.errors import NoSuchGraph

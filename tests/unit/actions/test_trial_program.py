@@ -23,9 +23,15 @@ from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.model.session import Session
 from backend.pins.file import Record
 from backend.pins.store import PinStore
-from rocm_tui.actions.trial_graph import NotTried
-from rocm_tui.actions.trial_kernels import not_launched
-from rocm_tui.actions.trial_program import _ours, code_of, step_times, steps_of, try_program
+from rocm_tui.actions.trial import NotTried
+from rocm_tui.actions.trial_program import (
+    _ours,
+    code_of,
+    not_launched,
+    step_times,
+    steps_of,
+    try_program,
+)
 from rocm_tui.cli.entry import main
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs import program

@@ -10,7 +10,7 @@ import pytest
 from backend.cache.autotune import FACTOR
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.actions.trial_graph import (
+from rocm_tui.actions.trial import (
     NotTried,
     accept,
     accepted_path,

@@ -17,9 +17,9 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.errors import NotWritable, UnsafePath
+from backend.pins.leftovers import leftovers, remove
 from backend.wire.jobs import WorkerJob
 from backend.wire.tunableop import TunableOpJob, TunableOpResult, TunedProduct
-from rocm_tui.actions.prune import prune
 from rocm_tui.actions.tunableop import Outcome, tune_products, wanted_in
 from rocm_tui.cli.entry import main
 from rocm_tui.errors import RocmTuiError
@@ -201,8 +201,9 @@ def test_kill_9_loses_no_row_that_was_there(tmp_path: Path, moment: float) -> No
     count = text.count("\n") - 1
     assert count > 0 and text == HEAD + rows(lines(count))
     (folder,) = (tmp_path / "cache" / "rocm_tui" / "tunableop").iterdir()
-    old = prune(Layout(tmp_path / "cache"), time.time() + 90 * 86400, 30, yes=True).gone
-    assert [one.files for one in old] == [(folder,)] and not folder.exists()
+    layout, later = Layout(tmp_path / "cache"), time.time() + 90 * 86400
+    (old,) = leftovers(layout, later, 30).old
+    assert old.files == (folder,) and remove(layout, old, later, 30) and not folder.exists()
     more = lines(count + 2)
     tune_products(run, Layout(tmp_path / "cache"), more, table, Outcome())
     assert table.read_text() == HEAD + rows(more)

@@ -14,8 +14,7 @@ from backend.model.kernel import TRITON, inputs_of
 from backend.model.pin import Pin
 from backend.pins.graphs.match import judge
 from backend.pins.graphs.text import read_graph_text
-from rocm_tui.actions.launches import LaunchFolder
-from rocm_tui.actions.proof import Witness
+from rocm_tui.actions.verify_program import LaunchFolder, Witness
 from tests.support.graph_samples import FOLDER, Sample, samples
 
 _CONSTANT = re.compile(r"(num_\w+)=(\d+),|(\w+) : tl.constexpr = (.+)")

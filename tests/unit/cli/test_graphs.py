@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from rocm_tui.actions.graphs import known_graphs
+from rocm_tui.actions.sources import known_graphs
 from rocm_tui.cli.entry import main
 from tests.support.graph_log import use, write_program
 

@@ -10,7 +10,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import Improving, rows_of
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import improve as command
 from rocm_tui.cli.common import CommandArguments
 from rocm_tui.cli.entry import main

@@ -23,7 +23,7 @@ from backend.errors import PinRefused
 from backend.pins.store import PinStore
 from backend.tables.model import Table
 from backend.tables.registry import parse
-from rocm_tui.actions.table_pin import pin_row, row_at, solution_of
+from rocm_tui.actions.tables import pin_row, row_at, solution_of
 from rocm_tui.cli.entry import main
 
 ROWS = (

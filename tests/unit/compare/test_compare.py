@@ -15,7 +15,8 @@ from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.sharing.share import Machine, Share, SharedPin, read_share, share_text
-from rocm_tui.compare.comparison import compare, is_export, of_sessions, regressions, tunings, whole
+from rocm_tui.actions.sources import is_export, tunings_of_export
+from rocm_tui.compare.comparison import compare, of_sessions, regressions, whole
 from rocm_tui.compare.types import same_choice
 from rocm_tui.compare.verdict import DEFAULT_BAND, noise
 from rocm_tui.ingest.records import Seen
@@ -233,7 +234,7 @@ def test_an_export_of_pins_holds_the_times_of_its_tunings(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     assert not is_export(tmp_path / "pipe")  # and nobody waits for what it never gives
     model = Model()
-    model.apply(tunings(read_share(path), str(path)))
+    model.apply(tunings_of_export(read_share(path), str(path)))
     now = tuning(1, {"bmm": 1.0, "triton_a": 1.8})
     pair = only(compare(whole("export", model), part(replace(now, selected=pin.hash))))
     assert (pair.a.ms, pair.b.ms, pair.verdict) == (1.2, 1.8, "slower")
@@ -260,7 +261,7 @@ def test_what_is_printed_is_strict_json_and_safe_for_terminal_and_pull_request()
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_real_logs_compared_with_themselves_and_each_other() -> None:
-    from rocm_tui.actions.pick import load_model
+    from rocm_tui.actions.sources import load_model
 
     paths = [p for p in sorted(CORPUS.iterdir()) if p.suffix in (".log", ".json")]
     from backend.disk.layout import Layout

@@ -10,7 +10,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.origin import DeviceKind, device_kind
 from backend.model.tuning import Tuning
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.compare.comparison import compare
 from rocm_tui.compare.problems import Index, problems
 from rocm_tui.report.job import report

@@ -11,7 +11,7 @@ from backend.disk.layout import Layout
 from backend.model.graph import Arm
 from backend.wire.jobs import TrialJob, WorkerJob
 from rocm_tui.actions.measure import choices_to_measure, measure_job
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import Trying
 from rocm_tui.actions.verify import Verifying
 from rocm_tui.cli import serve, watch

@@ -9,7 +9,7 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from backend.tables.keys import system_of
-from rocm_tui.actions.table_pin import pin_row, row_at, solution_of
+from rocm_tui.actions.tables import pin_row, row_at, solution_of
 
 ROWS = (
     b"Validator,PT_VERSION,2.9.0\nGemmTunableOp_Half_TN,tn_320_64_128,Gemm_Hipblaslt_12683,0.182\n"

@@ -9,7 +9,7 @@ import pytest
 
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.compare.comparison import compare
 from rocm_tui.render.detail import tuning_facts
 from rocm_tui.render.pins import pin_warning

@@ -11,8 +11,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
-from rocm_tui.actions.history import problem_history
-from rocm_tui.actions.pick import load_model, pick_tuning
+from rocm_tui.actions.sources import load_model, pick_tuning, problem_history
 from rocm_tui.cli.entry import main
 from rocm_tui.render.history import chart, entries
 from rocm_tui.session.history import History, Versions, same_problem, system_versions

@@ -11,7 +11,7 @@ from backend.disk.layout import Layout
 from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.model.problem import TuningKey
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.ingest.records import Gone, GraphSeen, GraphTold, KernelTime
 from rocm_tui.session.graphs import tuning_ms
 from rocm_tui.session.model import Model

@@ -10,7 +10,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.events import GraphCalled, GraphCompiled, TuningMeasured
 from backend.model.graph import Graph
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.ingest.records import Gone
 from rocm_tui.session.graph_rows import graph_rows
 from rocm_tui.session.graphs import Share

@@ -11,8 +11,8 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.actions.pick import load_model
-from rocm_tui.actions.suspects import find_suspects
+from rocm_tui.actions.measure import find_suspects
+from rocm_tui.actions.sources import load_model
 from rocm_tui.ingest.records import MeasurementSeen, Seen, SessionSeen
 from rocm_tui.render.detail import show_text, suspect
 from rocm_tui.render.tunings import cells, row_json

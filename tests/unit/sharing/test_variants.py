@@ -24,7 +24,7 @@ from backend.pins.undo import next_undo, undo
 from backend.sharing.plan import steps_of, take_in
 from backend.sharing.share import Share, SharedPin, parse_share, share_text
 from rocm_tui.actions.share import export_text, pins_to_share
-from rocm_tui.compare.comparison import tunings
+from rocm_tui.actions.sources import tunings_of_export
 from tests.support.device_modules import compiled_on, write_choice
 from tests.support.pin_lab import GPU, cache_file, make_layout, read, write
 
@@ -108,7 +108,7 @@ def test_a_comparison_has_the_pinned_kernel_once(tmp_path: Path) -> None:
         timings={"highest": times},
         variants=variants,
     )
-    (seen,) = tunings(Share((pin,)), "pins.json")
+    (seen,) = tunings_of_export(Share((pin,)), "pins.json")
     hashes = [choice.hash for choice in seen.tuning.choices]
     assert fast in hashes and len(hashes) == len(times) - 1
     (own,) = [choice for choice in seen.tuning.choices if choice.hash in pin.hashes]

@@ -11,7 +11,7 @@ from backend.disk.layout import Layout
 from backend.model.events import GraphTried
 from backend.model.graph import Swap
 from backend.model.trial import Trial, TrialArm
-from rocm_tui.actions.trial_graph import is_accepted, text_of
+from rocm_tui.actions.trial import is_accepted, text_of
 from rocm_tui.jobs.queue import Job
 from rocm_tui.session.query.fields import BY_NAME
 from rocm_tui.tui.app import RocmTui

@@ -10,8 +10,7 @@ from textual.pilot import Pilot
 from backend.disk.layout import Layout
 from backend.model.events import GraphTried
 from backend.pins.store import PinStore
-from rocm_tui.actions.improve import Improving
-from rocm_tui.actions.improve_file import read_search
+from rocm_tui.actions.improve import Improving, read_search
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.improving import improve_order, prove_order
 from rocm_tui.tui.screens.dialogs import ConfirmScreen

@@ -1,10 +1,13 @@
-"""A person's own program as the proof of pins: it runs as it would by itself, and the code that it
-compiled, or found compiled, says which choices it calls.
+"""Verify pins with a person's own program, whose code shows which choices it calls.
 
-PyTorch's own `TORCH_TRACE` tells the code, into a private folder while the program runs. The
+`TORCH_TRACE` of PyTorch writes the compiled code into a private folder while the program runs. The
 variable changes nothing that is compiled and nothing that the program prints. Each process writes a
-file of its own. What a person traces anyway stays theirs: our folder is then one inside theirs, and
-its files move up at the end.
+file of its own. If the person traces the program themselves, our folder is inside theirs and its
+files move up at the end.
+
+Kernels that Triton or Inductor tuned by themselves are not in that code. If such a pin is to be
+verified, Python also finds our hooks in the program, which record the first launch of each kernel
+and key, and do nothing else.
 """
 
 from __future__ import annotations
@@ -16,14 +19,19 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from backend.disk.layout import Layout
+from backend.disk.safe import read_bytes
+from backend.errors import CacheUnreadable
+from backend.inductor.hooks.kernels import FOLDER
 from backend.model.choice import Choice
-from backend.model.inductor_kernel import is_inductors
+from backend.model.inductor_kernel import is_inductors, is_kernel
+from backend.model.kernel import TRITON, alike, inputs_of
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
@@ -31,12 +39,90 @@ from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, read_graph_text
 from backend.pins.store import PinStore
 from rocm_tui import environment as hook_env
-from rocm_tui.actions.launches import Launch, LaunchFolder
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.verify import Asked
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.ingest.formats.reader import json_object
 from rocm_tui.ingest.formats.torch_trace import TraceCode
 from rocm_tui.launch.run import Child
+
+_MOST_LAUNCH_BYTES = 64 << 20
+"""Bytes of one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The first launch of a kernel with one key: the hash of the config, our inputs key, and
+    whether the config was read from a file, so that none was timed."""
+
+    op: str
+    inputs: str
+    config: str
+    read: bool
+
+    def is_of(self, pin: Pin) -> bool:
+        """Whether it is the very tuning that is pinned."""
+        return (self.op, self.inputs) == (pin.op, pin.inputs)
+
+    def is_like(self, pin: Pin) -> bool:
+        """Whether kernel and key are those of the pin, whatever list of configs was tried."""
+        return pin.op == self.op == TRITON and alike(self.inputs) == alike(pin.inputs)
+
+
+class LaunchFolder:
+    """Where the program writes; use it in a `with` statement, in the end nothing is left."""
+
+    def __init__(self, pins: Sequence[Pin]) -> None:
+        """Raises RocmTuiError if the folder cannot be made."""
+        self._path: Path | None = None
+        if any(is_kernel(pin.op) for pin in pins):
+            try:
+                self._path = Path(tempfile.mkdtemp(prefix="rocm-tui-launches-"))
+            except OSError as error:
+                why = error.strerror
+                raise RocmTuiError(f"{tempfile.gettempdir()} cannot be written: {why}") from error
+
+    def __enter__(self) -> LaunchFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._path is not None:
+            shutil.rmtree(self._path, ignore_errors=True)
+
+    def env(self, env: Mapping[str, str]) -> dict[str, str]:
+        """`env` for the program."""
+        if self._path is None:
+            return dict(env)
+        return {**hook_env.hooked(env, ""), FOLDER: str(self._path)}
+
+    def launches(self) -> list[Launch]:
+        """What was launched, each once."""
+        return list(dict.fromkeys(self._lines()))
+
+    def _lines(self) -> Iterator[Launch]:
+        for path in sorted(self._path.glob("*.jsonl")) if self._path else ():
+            with suppress(CacheUnreadable):
+                for line in read_bytes(path, _MOST_LAUNCH_BYTES).splitlines():
+                    launch = _launch(line)
+                    if launch is not None:
+                        yield launch
+
+
+def _launch(line: bytes) -> Launch | None:
+    """What a line tells; None if a program that was killed left half of it."""
+    told = json_object(line)
+    if told is None:
+        return None
+    op, inputs = told.get("op"), told.get("inputs")
+    if isinstance(op, str) and isinstance(inputs, str) and is_inductors(op):
+        return Launch(op, inputs, str(told.get("config")), told.get("read") is True)
+    kernel, key, config = told.get("kernel"), told.get("key"), told.get("config")
+    if not (isinstance(kernel, str) and isinstance(key, list) and isinstance(config, str)):
+        return None
+    # As in the name of its file, which is cut.
+    inputs = inputs_of(kernel[:150], key, str(told.get("digest") or ""))
+    return Launch(TRITON, inputs, config, told.get("read") is True)
+
 
 Answer = Literal["called", "other", "unknown", "untuned", "absent"]
 """All code with these inputs calls the pinned choice; some calls another; of some it cannot be
@@ -174,7 +260,7 @@ def _rivals(pin: Pin) -> tuple[str, ...]:
     return tuple(sorted(timed))
 
 
-MOST = 512 << 20
+MOST_TRACE_BYTES = 512 << 20
 """Bytes on disk that the files of a program may take, where nobody asked for them but us."""
 
 _VARIABLES = ("TORCH_DTRACE", "TORCH_TRACE")
@@ -185,7 +271,7 @@ class TraceFolder:
     """Use it in a `with` statement: in the end nothing of ours is left. `full` tells that the
     limit was reached, so that not all was kept."""
 
-    def __init__(self, env: Mapping[str, str], most: int = MOST) -> None:
+    def __init__(self, env: Mapping[str, str], most: int = MOST_TRACE_BYTES) -> None:
         """Raises RocmTuiError if the folder cannot be made."""
         given = next((name for name in _VARIABLES if env.get(name)), None)
         self._theirs = None if given is None else Path(os.path.abspath(env[given]))  # noqa: PTH100

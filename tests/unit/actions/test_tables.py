@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.disk import safe
-from rocm_tui.actions import table_files
+from rocm_tui.actions import tables
 from rocm_tui.cli.entry import main
 
 ROWS = "Validator,PT_VERSION,2.13.0\nGemmTunableOp_float_NN,nn_4_4_4_ld_4_4_4,Default,0.5\n"
@@ -53,7 +53,7 @@ def test_a_folder_is_searched_to_its_end(folder: Path, capsys: pytest.CaptureFix
 def test_too_many_files_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_files, "MOST_FILES", 2)
+    monkeypatch.setattr(tables, "MOST_FILES", 2)
     for number in range(2):
         (folder / f"{number}.json").write_text("{}")
     lint, cover = both(capsys, "tables")

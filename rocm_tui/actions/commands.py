@@ -1,17 +1,24 @@
-"""The `rocm-tui` command that does what an action of the screen does, quoted for a shell."""
+"""The commands that do what the actions of the screen do, and the log of those that were done."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.disk import safe
 from backend.disk.layout import Layout, cache_dir
 from backend.model.choice import Choice
 from backend.model.pin import Pin
+from backend.model.session import LATEST
 from backend.model.tuning import Tuning
+from backend.pins.drift import default_who
+from backend.wire.codec import WireError, read, to_json
 from rocm_tui.actions.tune import offers_ours
 from rocm_tui.ingest.records import STDIN
 from rocm_tui.jobs.tune import TuneOptions
@@ -114,3 +121,48 @@ def _short(tuning: Tuning, choice: Choice) -> str:
     meant = [other for other in tuning.choices if (other.hash or "").startswith(short)]
     taken = any(short in (other.name, other.hash) for other in tuning.choices)
     return hash if taken or len(meant) != 1 else short
+
+
+KEPT = 1000
+"""Lines that the file has at most."""
+_MOST_BYTES = 4 << 20
+_LONGEST = 500
+"""Characters of an outcome that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """`command` does the same in a shell; `outcome` is what came of it, `ok` whether that is what
+    was wanted. `when` is Unix time, `who` is `user@host`."""
+
+    when: float
+    who: str
+    command: str
+    outcome: str
+    ok: bool = True
+
+
+def note_done(layout: Layout, command: str, outcome: str, ok: bool) -> None:
+    """Add to the file what was done just now. Raises StoreErrors."""
+    path = layout.done
+    done = Done(time.time(), default_who(), command, outcome[:_LONGEST], ok)
+    safe.make_folder(layout.root, path.parent)
+    safe.check_file(layout.root, path)
+    with safe.locked(layout.root, path):
+        known = (*list_done(layout), done)[-KEPT:]
+        lines = [json.dumps(to_json(one)) for one in known]
+        safe.write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def list_done(layout: Layout) -> tuple[Done, ...]:
+    """What was done, oldest first; lines that are none are left out. Raises CacheUnreadable."""
+    path = layout.done
+    if not safe.exists(path):
+        return ()
+    found = []
+    for line in safe.read_bytes(path, _MOST_BYTES).splitlines():
+        with contextlib.suppress(ValueError, WireError, RecursionError):
+            one = read(Done, json.loads(line))
+            if abs(one.when) <= LATEST:
+                found.append(one)
+    return tuple(found)

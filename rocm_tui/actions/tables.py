@@ -1,0 +1,301 @@
+"""Read other tuners' tables from files and folders, and pin another solution for one of their rows.
+
+`unpin` restores the row, and `undo` works as for any other pin.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from backend.disk.layout import Layout
+from backend.disk.tables import read_table, tuner_at
+from backend.errors import CacheUnreadable, PinRefused, StoreError
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
+from backend.model.tuning import Tuning
+from backend.pins.plan import PinPlan
+from backend.pins.state import PinReport
+from backend.pins.store import PinStore
+from backend.pins.tables import editing_of, entry_of, rewritten
+from backend.tables.edit import NotEditable, assignments, in_words
+from backend.tables.keys import key_of, system_of
+from backend.tables.model import Entry, Table
+from backend.tables.registry import tuner_named
+from rocm_tui.errors import NoSuchTuning, UsageError
+from rocm_tui.ingest.formats.table_entries import tuning_of
+from rocm_tui.ingest.formats.tuned_table import NAMES
+from rocm_tui.ingest.records import SourceStatus
+from rocm_tui.tables.shelf import Shelf, Shelved
+
+SUFFIXES = (".csv", ".json", ".txt", ".config", ".db", ".udb")
+"""Of the files that are looked at in a folder."""
+MOST_FILES = 20_000
+"""Of a folder."""
+Unread = Callable[[CacheUnreadable], Table | None]
+"""Is told what cannot be read, and may have a table for it, or raise."""
+
+
+def tables_within(
+    room: int, paths: Iterable[str], known: Mapping[str, Table] | None = None
+) -> tuple[list[Table], int]:
+    """Those that `room` bytes hold together, and how many there are besides: damaged, gone, or
+    beyond it. Of the paths that are `known` the table is there already."""
+    tables: list[Table] = []
+    left_out = 0
+    for path in paths:
+        table = (known or {}).get(path)
+        try:
+            tables.append(table or read_table(Path(path), room))
+        except StoreError:
+            left_out += 1
+        else:
+            room -= len(tables[-1].data)
+    return tables, left_out
+
+
+def tables_below(folder: Path, unread: Unread) -> Iterator[Table]:
+    """Each table of a folder and those below it, behind no link to a folder. Raises
+    UsageError for too many files, and what `unread` raises."""
+    for path in _files(folder, unread):
+        try:
+            table = read_table(path) if tuner_at(path) is not None else None
+        except CacheUnreadable as error:
+            table = unread(error)
+        if table is not None:
+            yield table
+
+
+def _files(folder: Path, unread: Unread) -> list[Path]:
+    def refused(error: OSError) -> None:
+        unread(CacheUnreadable(f"cannot read {error.filename}: {error.strerror}"))
+
+    found: list[Path] = []
+    for root, folders, names in os.walk(folder, onerror=refused):
+        folders.sort()
+        paths = (Path(root, name) for name in sorted(names) if name.endswith(SUFFIXES))
+        found += filter(_may_be_file, paths)
+        if len(found) > MOST_FILES:
+            raise UsageError(f"{folder} has more than {MOST_FILES:,} files; name a folder below it")
+    return found
+
+
+def _may_be_file(path: Path) -> bool:
+    """Also what cannot be told: whoever reads it says so."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
+
+
+MOST_SCREEN_BYTES = 1 << 30
+"""Of all files together: as much is held in memory."""
+
+
+Stamp = tuple[int, int, int, int]
+"""Another one once a file was written or replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelving:
+    """The tables that were read; `left_out` are damaged, gone, or beyond `MOST_SCREEN_BYTES`.
+
+    `stamps` are those of all files before they were read, None for a file that is not there.
+    """
+
+    shelf: Shelf
+    left_out: int = 0
+    stamps: Mapping[str, Stamp | None] = field(default_factory=dict)
+
+    def changed_since(self, before: Shelving) -> frozenset[str]:
+        """The files whose bytes are others than those read `before`, and those read only once."""
+        ours, theirs = ({table.path: table for table in one.shelf.tables} for one in (self, before))
+        paths = ours.keys() | theirs.keys()
+        return frozenset(path for path in paths if ours.get(path) is not theirs.get(path))
+
+
+def tables_among(sources: Iterable[SourceStatus]) -> list[str]:
+    """The paths of those that are tables."""
+    return [s.path for s in sources if s.format in NAMES]
+
+
+def shelve(paths: Iterable[str], before: Shelving | None = None) -> Shelving:
+    """Read them whole; those that are as they were `before` are not read again, and whose bytes are
+    the same is the same table. A million entries take a second or two."""
+    earlier = before or Shelving(Shelf(()))
+    known = {table.path: table for table in earlier.shelf.tables}
+    paths = tuple(paths)
+    now = stamps_of(paths)
+    kept = {path: known[path] for path in known if earlier.stamps.get(path) == now.get(path)}
+    tables, left_out = tables_within(MOST_SCREEN_BYTES, paths, kept)
+    same = (known.get(table.path, table) for table in tables)
+    tables = [
+        old if old.data == table.data else table for old, table in zip(same, tables, strict=True)
+    ]
+    return Shelving(Shelf(tables), left_out, now)
+
+
+def stamps_of(paths: Iterable[str]) -> dict[str, Stamp | None]:
+    """How the files are now; cheap, as hundreds are looked at every second."""
+    return {path: _stamp(path) for path in paths}
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        told = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return told.st_ino, told.st_mtime_ns, told.st_ctime_ns, told.st_size
+
+
+def values_in_words(table: Table, entry: Entry) -> str:
+    """What `pin` takes as its solution, as it is now: a word, or some `NAME=VALUE`."""
+    editing = tuner_named(table.tuner).editing
+    if editing is None:
+        return entry.solution
+    values = {name: value for name, value in editing.values(entry).items() if value}
+    if editing.bare in values:
+        return values[editing.bare]
+    return in_words(dict(islice(values.items(), _SHOWN_VALUES)))
+
+
+_SHOWN_VALUES = 3
+"""Of a long row: the first ones name the kernel."""
+
+
+def row_of(tuning: Tuning) -> Shelved | None:
+    """As the file has it now; None of what is no entry, or is not there any more."""
+    if tuning.entry is None:
+        return None
+    path, line = tuning.sources[0], tuning.entry.line
+    try:
+        table = read_table(Path(path))
+    except StoreError:
+        return None
+    problem = tuner_named(table.tuner).problem
+    for number, at in enumerate(table.numbers):
+        if at == line:
+            entry = table.entries[number]
+            told = tuning_of(table.tuner, entry, problem, path)
+            if told.inputs_key == tuning.inputs_key:
+                return Shelved(table, entry)
+    return None
+
+
+_PLACE = re.compile(r"(.+):([1-9][0-9]{0,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Other values of an entry: what they are called, and what the row becomes with them."""
+
+    values: dict[str, str]
+    label: str
+    text: str
+
+
+def is_place(text: str) -> bool:
+    """Whether a person means a row by `FILE:LINE`."""
+    found = _PLACE.fullmatch(text)
+    return found is not None and Path(found[1]).is_file()
+
+
+def row_at(text: str) -> Shelved:
+    """The entry on the line of `FILE:LINE`. Raises NoSuchTuning and StoreErrors."""
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise NoSuchTuning(f"{text!r} is no place in a table; it is written FILE:LINE")
+    path = Path(os.path.realpath(found[1]))
+    table, line = read_table(path), int(found[2])
+    entry = table.at_line(line)
+    if entry is None:
+        raise NoSuchTuning(_none_at(table, line, found[1]))
+    meant = entry_of(table, key_of(table.tuner, entry))
+    if meant is not None and meant.line != line:
+        raise NoSuchTuning(
+            f"line {line} of {found[1]} says again what line {meant.line} says, which is taken"
+        )
+    return Shelved(table, entry)
+
+
+def _none_at(table: Table, line: int, path: str) -> str:
+    """With the line that may be meant: a step of a ladder has several."""
+    why = f"on line {line} of {path} begins no entry of the {table.tuner} table"
+    before = [number for number in table.numbers if number < line]
+    near = before[-1] if before else next(iter(table.numbers), None)
+    return why if near is None else f"{why}; one begins on line {near}"
+
+
+def pins_at(pins: Sequence[Pin], text: str) -> list[Pin]:
+    """Those of the row at `FILE:LINE`. Raises NoSuchTuning and StoreErrors."""
+    row = row_at(text)
+    key, system = _key_of(row), system_of(Path(row.table.path))
+    meant = [pin for pin in pins if (pin.key, pin.system_hash) == (key, system)]
+    if not meant:
+        raise NoSuchTuning(f"{row.place} is not pinned; `rocm-tui pins` prints what is")
+    return meant
+
+
+def _key_of(row: Shelved) -> TuningKey:
+    return key_of(row.table.tuner, row.entry)
+
+
+def solution_of(row: Shelved, text: str) -> Solution:
+    """What a person means by `text`: `NAME=VALUE,...`, a solution's name where the tuner has such,
+    or another table that has this very entry. Raises PinRefused, StoreErrors."""
+    bare = editing_of(row.table).bare
+    if Path(text).is_file():
+        values = _values_in(Path(text), row)
+    elif bare and "=" not in text:
+        values = {bare: text}
+    else:
+        try:
+            values = assignments(text)
+        except NotEditable as error:
+            raise PinRefused(str(error)) from error
+    written = rewritten(row.table, row.table.text(row.entry), values)
+    label = values.get(bare) or in_words(values)
+    return Solution(values, label, written.decode("utf-8", "replace"))
+
+
+def _values_in(path: Path, row: Shelved) -> dict[str, str]:
+    """What another table of the same tuner says of the same entry."""
+    other = read_table(path)
+    if other.tuner != row.table.tuner:
+        raise PinRefused(f"{path} is a table of {other.tuner}, not of {row.table.tuner}")
+    there = entry_of(other, _key_of(row))
+    if there is None:
+        raise PinRefused(f"{path} has no entry for what {row.place} is for")
+    told = editing_of(other).values(there)
+    return {name: value for name, value in told.items() if value}
+
+
+def plan_row(row: Shelved, solution: Solution, layout: Layout) -> PinPlan:
+    """What pinning it would change; changes nothing. Raises StoreError."""
+    return _store(row, layout).plan(
+        None, _key_of(row), solution.label, solution.values, table=Path(row.table.path)
+    )
+
+
+def pin_row(row: Shelved, solution: Solution, layout: Layout, *, note: str = "") -> PinReport:
+    """Write it into the table, whose other bytes stay. Raises StoreErrors."""
+    return _store(row, layout).pin(
+        None,
+        _key_of(row),
+        solution.label,
+        label=solution.label,
+        note=note,
+        config=solution.values,
+        table=Path(row.table.path),
+    )
+
+
+def _store(row: Shelved, layout: Layout) -> PinStore:
+    """Which does not parse the table again that the person has seen, if it still is as it was."""
+    store = PinStore(layout)
+    store.remember(row.table)
+    return store
