@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from backend.measure.trial import clear, judge_arms
 from backend.measure.verdict import schedule
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Trial, TrialArm
 from benchmarks.bench_verdict import Machine, Noise
 from rocm_tui.search.standing import standing
 from rocm_tui.search.types import TrialStep

@@ -31,7 +31,7 @@ from backend.model.events import (
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.store import PinStore
-from backend.processes.identity import identity
+from backend.processes.tree import identity
 from tests.support.terminal_lab import WATCH, Terminal
 
 MOST_KEYS = 8

@@ -27,7 +27,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from backend.cache import triton
+from backend.cache import code
 from backend.cache.code import read_text
 from backend.cache.configs import Described, described
 from backend.counted import counted
@@ -35,8 +35,7 @@ from backend.disk.exchange import signature_of
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
 from backend.model import inductor_kernel
-from backend.model.inductor_kernel import InductorKernel, config_of
-from backend.model.kernel import is_digest
+from backend.model.inductor_kernel import InductorKernel, config_of, is_digest
 
 SUFFIX = ".best_config"
 MAX_BYTES = 64 << 10
@@ -214,7 +213,7 @@ class Beside:
 
     @cached_property
     def _folders(self) -> list[Path]:
-        return triton.folders_of(self.folder.parent)
+        return code.folders_of(self.folder.parent)
 
     def _taken(self, path: Path) -> frozenset[str]:
         """The kernels that other files are about."""
@@ -222,7 +221,7 @@ class Beside:
 
     def _modules(self, compiled: str) -> frozenset[str]:
         """The files that a folder of Triton's cache was compiled of."""
-        modules = (triton.modules_of(folder / compiled) for folder in self._folders)
+        modules = (code.modules_of(folder / compiled) for folder in self._folders)
         return next((names for names in modules if names), frozenset())
 
 

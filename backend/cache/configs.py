@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from backend.cache.autotune import LEAST, CacheText, Numbers, Token, is_raised, measured_ms
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
-from backend.model.kernel import TRITON, inputs_of, is_digest
+from backend.model.inductor_kernel import TRITON, inputs_of, is_digest
 
 SUFFIX = ".autotune.json"
 MAX_BYTES = 8 << 20

@@ -15,17 +15,25 @@ Read in torch 2.11, 2.13 and 2.14 (`torch/_inductor/select_algorithm.py`: `make_
 `codecache.py`: `code_hash`, `write`). With compile-on-one-rank the index is `None` on all devices.
 Choices of ATen, C++, Composable Kernel, subgraphs and of our own templates have no device in their
 hashes. Nothing is imported or run: modules are read as text.
+
+Times that one device measured can be written for the others of its kind (`for_devices`). Stock
+PyTorch on another device then finds a time for each of its choices, benchmarks nothing and takes
+the same kernel. Call `write_modules` first, since only the module of a choice says which device its
+hash is for, and write the measured times and these in one go (`journal.Tuned`).
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from backend.cache.code import code_hash, digest_in, read_file
+from backend.disk import safe
 from backend.model.origin import is_own, kind_of
 
 MAX_MODULE = 1 << 20
@@ -193,3 +201,57 @@ def _is_plain(text: str) -> bool:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return False
     return value is None or isinstance(value, bool | int | float)
+
+
+Timings = Mapping[str, float]
+"""Milliseconds by choice hash, infinite for a choice that failed."""
+
+
+def for_devices(
+    timings: Timings,
+    variants: ChoiceVariants,
+    devices: Iterable[int],
+    known: Timings = MappingProxyType({}),
+) -> dict[str, float]:
+    """Return the times to write for `devices`, by the hashes that the choices of `timings` have
+    there. Failed choices are carried over too; choices without a device in their hash are not.
+
+    `known` are the times of the problem in the cache so far. A time that another device measured
+    itself is kept. A time that equals what the measuring device had before was taken over from it,
+    and is replaced.
+    """
+    taken: dict[str, float] = {}
+    for index in devices:
+        for choice, ms in timings.items():
+            there = variants.on(choice, index)
+            if there in timings:
+                continue
+            if there not in known or known[there] == known.get(choice):
+                taken[there] = ms
+    return taken
+
+
+def write_modules(
+    variants: ChoiceVariants, choices: Collection[str], devices: Iterable[int]
+) -> None:
+    """Write the modules of `choices` for `devices` below the cache dir, as Inductor writes them on
+    these devices: same names, same texts, beside a folder for what Triton compiles there. Files
+    that exist are left alone. Raises UnsafePath and NotWritable."""
+    root = variants.root
+    modules = [module for choice in choices if (module := variants.module(choice)) is not None]
+    own = [module for module in modules if module.index is not None]
+    for index in devices if own else ():
+        safe.make_folder(root, root / "triton" / str(index))
+        for module in own:
+            key = module.key(index)
+            path = root / key[1:3] / f"{key}.py"
+            if path.exists():
+                continue
+            safe.make_folder(root, path.parent)
+            temporary = path.with_name(f".{key}.{os.getpid()}.tmp")
+            safe.write_temporary(temporary, module.text_on(index), like=path, sync=False)
+            try:
+                temporary.replace(path)
+            except OSError as error:
+                safe.remove(temporary)
+                raise safe.not_writable(path, error) from error

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from backend.model.choice import Choice, Measurement
-from backend.model.graph import Clock, Graph
+from backend.model.graph import Clock, Graph, Trial
 from backend.model.problem import Shape
 from backend.model.session import Session
-from backend.model.trial import Trial
-from backend.model.word import Word
+from backend.model.tuning import Word
 
 Phase = Literal["precompile", "benchmark"]
 
@@ -43,7 +42,7 @@ class TuningStarted:
     the op is given beside its inputs, as `options.text_of` writes it, or a call of flex attention,
     as `backend.wire.flex` does; empty: not told.
 
-    Of a Triton kernel that Inductor launches (`inductor_kernel.py`) `kernel` is its name in the
+    Of a Triton kernel that Inductor launches (`kernel.py`) `kernel` is its name in the
     graph, and `source` the file that has its text; both empty for all others."""
 
     n: int

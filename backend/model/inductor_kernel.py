@@ -1,25 +1,84 @@
-"""The key under which Inductor tunes a Triton kernel that it launches itself: one that it wrote
-(pointwise, reduction, foreach), or one of the program with `@triton.autotune`.
+"""The keys under which Triton kernels are tuned whose configs are chosen by timing.
 
-Inductor numbers such kernels by their place in a graph, and gives their tunings no key. Ours is of
-the same form as those of `kernel.py`, `triton_poi_fused_gelu[786432, "torch.bfloat16"]:K4WQ7XJA`:
+A kernel of `@triton.autotune`: Triton keeps its times below a folder that is named after a digest
+of the kernel's source, its key, the configs to try, the device and Triton itself. Our inputs key
+has what can be read of these, and behind it the first characters of the digest, which tell kernels
+of one name apart: `matmul_kernel[1024, 512, "torch.float16"]:K4WQ7XJA`.
+
+A kernel that Inductor launches itself, because it wrote it (pointwise, reduction, foreach) or the
+program has it with `@triton.autotune`: Inductor numbers it by its place in a graph, and gives its
+tuning no key. Ours has the same form, `triton_poi_fused_gelu[786432, "torch.bfloat16"]:K4WQ7XJA`:
 the name without its number, the elements of each loop, the types, and a digest of the function's
 text (without its name), its size hints, its signature and its device. The configs are not in it:
 more of them are tried where `max_autotune` is on, and it is the same kernel. The precision is "".
-
-All of it stands in the kernel's own file below the cache dir, which `parse` reads. Read in torch
-2.11 and 2.13 (`_inductor/codegen/triton.py`, `wrapper.py`, `triton_combo_kernel.py`).
+All of it is in the kernel's own file below the cache dir, which `parse` reads. Read in torch 2.11
+and 2.13 (`_inductor/codegen/triton.py`, `wrapper.py`, `triton_combo_kernel.py`).
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backend.model.kernel import TRITON, inputs_of
+TRITON = "triton"
+"""The op of all of them."""
+_CACHED = re.compile(r"[A-Z2-7]{52}")
+_DIGEST = 8
+_DTYPE = re.compile(r"torch\.\w{1,40}")
+
+
+def is_digest(name: str) -> bool:
+    """Whether a folder is called as Triton calls those of its cache: base32 of a SHA-256."""
+    return _CACHED.fullmatch(name) is not None
+
+
+def inputs_of(kernel: str, key: Sequence[object], digest: str) -> str:
+    """The inputs key, of JSON values; without its last part where `digest` is none of Triton's."""
+    text = f"{kernel}{json.dumps(list(key))}"
+    return f"{text}:{digest[:_DIGEST]}" if is_digest(digest) else text
+
+
+def kernel_of(inputs: str) -> str:
+    """The kernel's name."""
+    return inputs.partition("[")[0]
+
+
+def alike(inputs: str) -> str:
+    """The part of an inputs key that other machines and other builds share."""
+    return inputs[: inputs.rfind("]") + 1] or inputs
+
+
+def is_of(inputs: str, digest: str) -> bool:
+    """Whether this inputs key may belong to the folder of this name."""
+    return is_digest(digest) and inputs.endswith(f"]:{digest[:_DIGEST]}")
+
+
+def sizes_of(inputs: str) -> str:
+    """What stands in the key but for its types: `1024×512`."""
+    return "×".join(str(part) for part in _parts(inputs) if not _is_dtype(part))
+
+
+def dtypes_of(key: Sequence[object]) -> tuple[str, ...]:
+    """The types among the values of a key, `torch.float16`."""
+    return tuple(str(part) for part in key if _is_dtype(part))
+
+
+def _is_dtype(part: object) -> bool:
+    return isinstance(part, str) and _DTYPE.fullmatch(part) is not None
+
+
+def _parts(inputs: str) -> list[object]:
+    start, end = inputs.find("["), inputs.rfind("]")
+    try:
+        parts = json.loads(inputs[start : end + 1]) if 0 <= start < end else []
+    except (ValueError, RecursionError):
+        return []
+    return parts if isinstance(parts, list) else []
+
 
 OPS = (
     "pointwise",

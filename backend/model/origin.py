@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from backend.model.choice import Choice
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import TRITON
 from backend.model.tuning import Tuning
 
 _TEMPLATES = (

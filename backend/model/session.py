@@ -1,14 +1,14 @@
-"""The processes that tune. Times of the day are Unix seconds."""
+"""The processes that tune, and what each is doing. Times of the day are Unix seconds."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:  # types only: a screen shows its first rows before all of these are loaded
-    from backend.model.tuning import Tuning
+from backend.model.tuning import Tuning, Word
 
 CACHE_FILES = "cache"
 """The folder of Inductor's persistent cache, whose files are named by their system's hash."""
@@ -25,7 +25,7 @@ class Session:
     `absent` says for some of them, as `NAME: reason`, why they cannot appear there. `threads` is
     how many of them its kernels for the CPU are made for. `locked` tells that the writer of the log
     holds a lock of it as long as it lives. `process` tells this process from all others that its
-    machine ever had (`processes/identity.py`); empty: not told.
+    machine ever had (`processes/tree.py`); empty: not told.
     """
 
     id: str
@@ -71,3 +71,51 @@ class Fault:
     source: str
     what: str
     line: int | None = None
+
+
+ActivityState = Literal[
+    "starting",
+    "importing",
+    "running",
+    "compiling",
+    "precompiling",
+    "tuning",
+    "waiting",
+    "done",
+    "died",
+    "unknown",
+]
+"""starting: runs, and nothing of torch was seen; importing: loads torch; running: compiles nothing;
+compiling: torch compiles a graph; precompiling, tuning: choices of an op are compiled, timed;
+waiting: another rank of the job is to choose; done: ended by itself; died: ended without saying so;
+unknown: that it lives cannot be seen from here. Of another host, whose program may be a later one,
+it may be any other word: something that a process does."""
+
+LIVE: frozenset[ActivityState] = frozenset(
+    ("starting", "importing", "running", "compiling", "precompiling", "tuning", "waiting")
+)
+_OVER = frozenset(typing.get_args(ActivityState)) - LIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """`told` is the last that was heard; `state` is the same, unless the process has ended or may
+    have. `since` and `ended` are Unix times. Of `op`, which is tuned, `done` of `total` choices are
+    compiled or timed. `rank` is the one that is waited for, to choose for `op`. `status` is the
+    exit code, or minus the signal, where somebody saw it.
+    """
+
+    state: Word
+    told: Word
+    since: float | None = None
+    op: str = ""
+    done: int = 0
+    total: int = 0
+    ended: float | None = None
+    status: int | None = None
+    rank: int | None = None
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process runs, as far as was seen."""
+        return self.state not in _OVER

@@ -7,11 +7,22 @@ The words are Inductor's own: an *op* with an *inputs key* and a *precision* is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Annotated, Literal
 
 from backend.model.choice import Choice, Measurement
 from backend.model.problem import Problem, TuningKey
-from backend.model.word import Word
+
+MOST = 40
+"""Characters."""
+
+
+def is_word(text: str) -> str:
+    """What is wrong with it, or nothing."""
+    return "" if 0 < len(text) <= MOST and text.isprintable() else "is no word"
+
+
+Word = Annotated[str, is_word]
+
 
 State = Literal["running", "done", "cut"]
 """A tuning is running, done, or cut off (its source ended in the middle of it)."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -349,3 +350,25 @@ def _lines(parts: Sequence[Record] | Sequence[HistoryEntry]) -> str:
     """One line each: indenting is done in Python, twenty times as slowly."""
     lines = [_dump(to_json(part)) for part in parts]
     return "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
+
+
+def default_who() -> str:
+    """`user@host`."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"
+
+
+def drifted(file: PinFile, record: Record) -> Record:
+    """Count a drift, in the history too."""
+    record = replace(record, drifts=record.drifts + 1)
+    file.note("drift", record, default_who(), time.time())
+    file.put(record)
+    return record
+
+
+def applied_again(file: PinFile, record: Record) -> Record:
+    """The same of a pin that is applied again now."""
+    return drifted(file, replace(record, applied=time.time()))

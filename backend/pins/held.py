@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +22,20 @@ from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
 from backend.model.choice import is_hash
-from backend.model.inductor_kernel import SYSTEM, is_inductors
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import SYSTEM, TRITON, is_inductors, is_of, kernel_of
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
-from backend.pins import best_configs, kernels, tables
-from backend.pins.best_configs import HeldConfigs
-from backend.pins.drift import applied_again, default_who, drifted
-from backend.pins.file import PinFile, Record, is_file_name, read_pin_file
+from backend.pins import best_configs, tables
+from backend.pins.best_configs import HeldConfigs, is_virtual
+from backend.pins.file import (
+    PinFile,
+    Record,
+    applied_again,
+    default_who,
+    drifted,
+    is_file_name,
+    read_pin_file,
+)
 from backend.pins.numbers import (
     Changes,
     came_back,
@@ -39,7 +46,65 @@ from backend.pins.numbers import (
     unowned,
 )
 from backend.pins.tables import HeldTables
-from backend.tables.keys import is_system, is_table
+from backend.tables import model
+from backend.tables.model import is_table_op, is_table_system
+
+
+def text_of(path: Path, data: bytes) -> CacheText:
+    """The content of a cache file of Inductor's or of Triton's. Raises CacheUnreadable."""
+    return (configs.ConfigText if configs.is_file(path) else CacheText)(path, data)
+
+
+def table_system(path: Path, op: str) -> str:
+    """What a record calls the file: its name, of Triton's files that of the folder, and one name
+    for all best configs of Inductor's; of a tuned table a digest of where it is."""
+    if is_table_op(op):
+        return model.table_system(path)
+    if is_virtual(path):
+        return SYSTEM
+    return path.parent.name if configs.is_file(path) else path.name
+
+
+def root_of(path: Path, layout: Layout) -> Path:
+    """The cache that the file lies in."""
+    if configs.is_file(path):
+        return path.parent.parent
+    return layout.root if path.is_relative_to(layout.root) else path.parent
+
+
+def check(path: Path, layout: Layout) -> None:
+    """Raise StoreErrors if writing to this file, or to a table that lies anywhere, is unsafe."""
+    root = root_of(path, layout)
+    if root == path.parent:
+        safe.check_table(path)
+    else:
+        safe.check_file(root, path)
+
+
+def path_of(record: Record) -> Path:
+    """Of a Triton kernel. Raises CacheUnreadable for one that no file can have."""
+    return configs.path_in(Path(record.folder), record.system_hash, kernel_of(record.inputs))
+
+
+def locate(layout: Layout, records: Iterable[Record], digest: str | None, key: TuningKey) -> Path:
+    """The file with the times of a kernel: in Triton's caches of this environment, or where one of
+    `records`, pins that hold or were released, found it. Raises PinRefused, CacheUnreadable."""
+    if digest is None or not is_of(key.inputs, digest):
+        raise PinRefused(
+            f"{brief(key.inputs, 80)} is in no cache of Triton; run its program once by "
+            "`rocm-tui run --cache-triton -- CMD`"
+        )
+    known = [Path(r.folder) for r in records if r.op == TRITON and r.system_hash == digest]
+    folders = dict.fromkeys([*known, *configs.folders_of(layout.root)])
+    paths = [configs.path_in(folder, digest, kernel_of(key.inputs)) for folder in folders]
+    there = [path for path in paths if path.is_file()]
+    if not there:
+        raise PinRefused(
+            f"{brief(key.inputs, 80)} is in no cache of Triton that is known here; set "
+            "TRITON_CACHE_DIR to that of its program"
+        )
+    return max(there, key=lambda path: (exchange.signature_of(path) or (0, 0, 0))[1])
+
 
 RELEASED_SECONDS = 86_400.0
 """How long a released pin is watched for: a process that read the cache file while the pin held
@@ -78,7 +143,7 @@ class HeldCache:
         """Raise StoreErrors if writing to this file is unsafe."""
         if best_configs.is_virtual(path):
             return  # each is looked at before it is written
-        kernels.check(path, self._layout)
+        check(path, self._layout)
 
     def locate(
         self,
@@ -96,12 +161,12 @@ class HeldCache:
             raise PinRefused(f"{brief(hash, 80)} of {brief(key.op, 40)} is no name; pin another")
         if is_inductors(key.op):
             return best_configs.virtual_path(self._layout)
-        if key.op == TRITON or is_table(key.op):
+        if key.op == TRITON or is_table_op(key.op):
             pins = read_pin_file(self._layout.pins)
             records = (*pins.pins, *pins.released)
-            if is_table(key.op):
+            if is_table_op(key.op):
                 return tables.locate(records, system_hash, table)
-            path = kernels.locate(self._layout, records, system_hash, key)
+            path = locate(self._layout, records, system_hash, key)
             if hash in self.text(path).find(key.op, key.inputs).get("", {}):
                 return path
             raise PinRefused(f"{brief(hash, 80)} is no config of this kernel; see its choices")
@@ -148,9 +213,9 @@ class HeldCache:
 
         What unpinning restores is on disk before the cache file changes.
         """
-        if system == SYSTEM or is_system(system):
+        if system == SYSTEM or is_table_system(system):
             drift = functools.partial(applied_again, file) if count_drifts else None
-            if is_system(system):
+            if is_table_system(system):
                 return self.tables.agree(file, system, self.watched(file), drift)
             return self.configs.agree(file, self.watched(file), drift)
         path = self._path_of(file, system)
@@ -159,7 +224,7 @@ class HeldCache:
         counts: dict[tuple[str, str, str], int] = {}
 
         def edit(data: bytes) -> bytes:
-            text = kernels.text_of(path, data)
+            text = text_of(path, data)
             parts: list[Changes] = []
             for record in [r for r in file.pins if r.system_hash == system]:
                 stored = text.find(record.op, record.inputs)
@@ -232,7 +297,7 @@ class HeldCache:
         """The numbers of a pin's tuning; None if the file is gone, or has none. Raises
         CacheUnreadable."""
         path = self.path(record)
-        if is_table(record.op) or not path.exists():
+        if is_table_op(record.op) or not path.exists():
             return None
         return self.text(path).find(record.op, record.inputs)
 
@@ -243,7 +308,7 @@ class HeldCache:
 
     def _with_variants(self, record: Record, stored: Numbers) -> Record:
         """A pin of an older version has no variants, and a device may have been added."""
-        if is_inductors(record.op) or record.op == TRITON or is_table(record.op):
+        if is_inductors(record.op) or record.op == TRITON or is_table_op(record.op):
             return record
         names = (record.hash, *record.variants.values())
         base = next((name for name in names if self.variants.device(name) is not None), None)
@@ -266,18 +331,18 @@ class HeldCache:
         signature = exchange.signature_of(path)
         known = self._texts.get(path)
         if known is None or known[0] != signature:
-            known = self._texts[path] = signature, kernels.text_of(path, read_bytes(path))
+            known = self._texts[path] = signature, text_of(path, read_bytes(path))
         return known[1]
 
     def path(self, record: Record) -> Path:
         """The file that the pin is about. Raises CacheUnreadable for one that is none."""
         if is_inductors(record.op):
             return best_configs.virtual_path(self._layout)
-        if is_table(record.op):
+        if is_table_op(record.op):
             return Path(record.folder)
         if record.op != TRITON:
             return self._layout.autotune / record.system_hash
-        path = kernels.path_of(record)
+        path = path_of(record)
         self._tritons.add(path)
         return path
 

@@ -1,4 +1,4 @@
-"""Whether a pin holds, as a cache file and the compiled graphs tell.
+"""Whether a pin holds, according to a cache file, the compiled graphs and what was proved.
 
 Graphs that contradict a pin are moved aside, and those that a released pin hides are restored.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import os
 import time
@@ -17,20 +18,20 @@ from pathlib import Path, PurePosixPath
 from backend.cache.autotune import INFINITY, Numbers
 from backend.cache.variants import ChoiceVariants
 from backend.counted import counted, device_ranges
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import brief
-from backend.model.inductor_kernel import is_kernel
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.model.origin import any_toolchain, is_own
 from backend.model.pin import Pin, PinState, Proof
-from backend.pins.file import Record
+from backend.pins.file import MAX_PIN_BYTES, Record, default_who, find, read_pin_file
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted
 from backend.pins.graphs.parts import ChoiceSources
+from backend.pins.held import HeldCache
 from backend.pins.numbers import holding, is_held, is_time, learn
-from backend.pins.proof import why_stale
-from backend.tables.keys import is_table
+from backend.tables.model import is_table_op
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class GraphSweeper:
         if not record.released:
             wanted = self.wanted(record)
             return [] if wanted is None else [wanted]
-        if record.op == TRITON or is_table(record.op):
+        if record.op == TRITON or is_table_op(record.op):
             return []
         if is_kernel(record.op):
             return [Wanted(record.op, record.inputs, record.hash)]
@@ -175,7 +176,7 @@ class GraphSweeper:
     def wanted(self, record: Record) -> Wanted | None:
         """The pinned choice, as graphs should call it; None where it was never timed here, so that
         nothing could take the place of another one, and for what no graph holds."""
-        if record.op == TRITON or is_table(record.op):
+        if record.op == TRITON or is_table_op(record.op):
             return None
         if is_kernel(record.op):
             return Wanted(record.op, record.inputs, record.hash)
@@ -398,3 +399,43 @@ def _line(doubt: Doubt) -> str:
     where = brief(doubt.paths[0], 60) + (f" and {len(doubt.paths) - 1} more" if many else "")
     what = counted(len(doubt.paths), "compiled graph")
     return f"{what} {doubt.why.format(**words)} ({where}); {doubt.todo.format(**words)}"
+
+
+def keep_proof(
+    layout: Layout, pin: Pin, *, ok: bool, by: str, torch: str = "", what: str = ""
+) -> bool:
+    """Keep with the pin what was seen just now, and in the history, where `what` is its note; False
+    if it is pinned no more. Raises StoreErrors."""
+    safe.check_file(layout.root, layout.pins)
+    with safe.locked(layout.root, layout.pins):
+        file = read_pin_file(layout.pins)
+        record = find(file.pins, pin.system_hash, pin.key)
+        if record is None or record.hash != pin.hash:
+            return False
+        record = learn(record, HeldCache(layout).stored(record) or {})
+        now = time.time()
+        proof = Proof(now, ok, by, torch, numbers_of(record), record.drifts)
+        record = replace(record, proof=proof)
+        file.put(record)
+        file.note("verify" if ok else "refute", record, default_who(), now, what)
+        file.save(MAX_PIN_BYTES)
+        return True
+
+
+def numbers_of(record: Record) -> str:
+    """A digest of the times of a pinned tuning."""
+    return hashlib.sha256(json.dumps(record.tokens, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def why_stale(record: Record, since: int) -> str:
+    """Why what was proved may not hold any more; empty where nothing of that was seen. `record` has
+    learned its numbers; `since` graphs with the op have appeared after the proof."""
+    proof = record.proof
+    if proof is None:
+        return ""
+    if record.drifts > proof.drifts:
+        return "it drifted since"
+    if numbers_of(record) != proof.numbers:
+        return "it was tuned again since"
+    graphs = counted(since, "graph was", "graphs were")
+    return f"{graphs} compiled since" if since else ""

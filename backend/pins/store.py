@@ -8,6 +8,7 @@ what `reconcile` (or the next `pin` or `unpin`) finishes.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backend.cache.journal import Tuned
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
 from backend.model.inductor_kernel import is_inductors
-from backend.model.pin import Pin
+from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
-from backend.pins.drift import default_who, drifted
 from backend.pins.file import (
     MAX_BYTES,
     MAX_PIN_BYTES,
@@ -30,6 +31,8 @@ from backend.pins.file import (
     HistoryEntry,
     PinFile,
     Record,
+    default_who,
+    drifted,
     find,
     put_back,
     read_pin_file,
@@ -37,9 +40,18 @@ from backend.pins.file import (
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry
 from backend.pins.held import HeldCache
-from backend.pins.making import Change, Making, Want, pinned, released
 from backend.pins.numbers import came_back, holding, learn, releasing
-from backend.pins.plan import PinPlan, check_agreed, plan_of, same_pin
+from backend.pins.plan import (
+    Change,
+    Making,
+    PinPlan,
+    Want,
+    check_agreed,
+    pinned,
+    plan_of,
+    released,
+    same_pin,
+)
 from backend.pins.state import (
     GRAPHS_APPEARED,
     GraphSweeper,
@@ -48,9 +60,9 @@ from backend.pins.state import (
     state_of,
     state_of_kernel,
 )
-from backend.tables.keys import is_table
+from backend.tables.model import is_table_op
 
-if TYPE_CHECKING:  # few pins are of its entries
+if TYPE_CHECKING:
     from backend.tables.model import Table
 
 
@@ -343,14 +355,14 @@ class PinStore:
             with contextlib.suppress(CacheUnreadable):
                 if came_back(record, self._cache.stored(record) or {}):
                     return True
-                if is_table(record.op) and self._cache.tables.came_back(record):
+                if is_table_op(record.op) and self._cache.tables.came_back(record):
                     return True
         live = self._graphs.live()
         for record in file.pins:
             with contextlib.suppress(CacheUnreadable):
                 if is_inductors(record.op) and self._cache.configs.differing(record):
                     return True
-                if is_table(record.op) and self._cache.tables.differs(record):
+                if is_table_op(record.op) and self._cache.tables.differs(record):
                     return True
                 stored = self._cache.stored(record) or {}
                 learned = self._cache.learned(record, stored)
@@ -367,7 +379,7 @@ class PinStore:
                 held = self._cache.configs
                 many, differing = len(held.paths(record)), len(held.differing(record))
                 return state_of_kernel(record, many, differing, judged)
-            if is_table(record.op):
+            if is_table_op(record.op):
                 return PinStatus(record.pin, *self._cache.tables.state(record))
             stored = self._cache.stored(record)
             if stored:
@@ -397,3 +409,47 @@ class PinStore:
 def _to_release(file: PinFile) -> list[Record]:
     """The pins, and those whose release is not finished."""
     return [*file.pins, *(record for record in file.released if record.pending)]
+
+
+def learn_times(layout: Layout, system_hash: str, tuned: Tuned) -> None:
+    """Store the times of `tuned` as the measured ones of its pin.
+
+    Without a pin nothing happens. Raises CacheUnreadable, UnsafePath and NotWritable.
+    """
+    if not layout.pins.exists():
+        return
+    safe.check_file(layout.root, layout.pins)
+    with safe.locked(layout.root, layout.pins):
+        file = read_pin_file(layout.pins)
+        pin = next((r for r in file.pins if _is_of(r, system_hash, tuned)), None)
+        if pin is None:
+            return
+        texts = {name: json.dumps(ms) for name, ms in tuned.timings.items()}
+        known = pin.tokens.get(tuned.precision, {})
+        pin = replace(pin, tokens={**pin.tokens, tuned.precision: {**known, **texts}})
+        file.put(pin)
+        file.note("retune", pin, default_who(), time.time())
+        file.save()
+
+
+def hold_again(layout: Layout, system_hash: str, tuned: Tuned) -> PinState | None:
+    """Hold back what the cache file has now beside the pinned choice; the state of the pin.
+
+    None if it is not pinned. Raises CacheUnreadable, UnsafePath and NotWritable.
+    """
+    if not layout.pins.exists():
+        return None
+    with safe.locked(layout.root, layout.pins):
+        file = read_pin_file(layout.pins)
+        if not any(_is_of(record, system_hash, tuned) for record in file.pins):
+            return None
+        HeldCache(layout).agree(file, system_hash, count_drifts=False)
+    for status in PinStore(layout).reconcile():
+        pin = status.pin
+        if (pin.system_hash, pin.op, pin.inputs) == (system_hash, tuned.op, tuned.inputs):
+            return status.state
+    return None
+
+
+def _is_of(record: Record, system_hash: str, tuned: Tuned) -> bool:
+    return record.identity == (system_hash, tuned.op, tuned.inputs)

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend.disk import exchange, safe
+from backend.disk.exchange import check_unwritten
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
-from backend.disk.writers import check_unwritten
 from backend.errors import PinRefused, brief
 from backend.model.pin import PinState
 from backend.model.problem import TuningKey
 from backend.pins.file import HeldText, PinFile, Record
-from backend.tables.keys import key_of
+from backend.tables.model import entry_key
 
 if TYPE_CHECKING:  # the readers of all tuners, and few pins are of entries
     from backend.tables.model import Editing, Entry, Table
@@ -51,7 +51,7 @@ class _Look:
             for entry in self.table.entries:
                 if entry.key and entry.key[-1][1] not in told:
                     continue  # most are passed over before their key is made
-                if (key := key_of(self.table.tuner, entry)) in new:
+                if (key := entry_key(self.table.tuner, entry)) in new:
                     new[key].append(entry)
             self._found |= new
         return {key: self._found[key] for key in wanted}

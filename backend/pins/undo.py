@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from backend.disk.layout import Layout
 from backend.errors import PinRefused
-from backend.pins.drift import default_who
-from backend.pins.file import Group, HistoryEntry, PinFile, Record, find, read_pin_file
+from backend.pins.file import Group, HistoryEntry, PinFile, Record, default_who, find, read_pin_file
 from backend.pins.held import HeldCache
-from backend.pins.making import Change, Making, Want, pinned, released
+from backend.pins.plan import Change, Making, Want, pinned, released
 from backend.pins.state import PinReport
 from backend.pins.store import PinStore
 

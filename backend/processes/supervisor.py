@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from backend.processes import tree
-from backend.processes.ending import die_by, without_cores
 from backend.processes.shared import Mark, Ring, is_ring
+from backend.processes.signals import die_by, without_cores
 
 _LOOK = 5.0
 """Seconds between two looks at our parent; its end is told at once where Linux tells it."""

@@ -4,12 +4,16 @@ What a worker starts may have a session of its own, or parents that are gone: it
 worker's supervisor all the same, which adopts orphans. Read from /proc by hand, since this runs in
 the user's torch environment, four times a second beside what is being measured; where there is no
 /proc, nothing is known.
+
+A pid is used again, and within a container it is that of another process outside. The `identity` of
+a process is the boot of its machine, its namespace of pids, its pid, and when it was started.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import resource
 import signal
@@ -219,3 +223,30 @@ def bound_processes(margin: int = 1 << 13) -> None:
     limits = [number for number in (soft, hard) if number != resource.RLIM_INFINITY]
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NPROC, (min([wanted, *limits]), hard))
+
+
+def identity(pid: int) -> str:
+    """Of a running process in our namespace of pids; empty where that cannot be read."""
+    machine, process = _machine(), read(pid)
+    return f"{machine} {pid} {process.started}" if machine and process is not None else ""
+
+
+def lives(identity: str) -> bool | None:
+    """Whether that process runs; None where it cannot be told from here."""
+    machine, pid, started = identity.rsplit(" ", 2) if identity.count(" ") > 2 else ("", "", "")
+    if not machine or machine != _machine() or not pid.isdecimal():
+        return None
+    process = read(int(pid))
+    if process is not None:
+        return str(process.started) == started
+    return False if Path("/proc/1").exists() else None  # others' processes may be hidden from us
+
+
+@functools.cache
+def _machine() -> str:
+    """The boot of this machine and our namespace of pids; empty without /proc."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115
+    except OSError:
+        return ""

@@ -18,9 +18,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from backend.processes.identity import lives
-from backend.ranks.board import Board, NoBoard
-from backend.ranks.notes import Claim, Decision, Rank, of_note, to_note
+from backend.processes.tree import lives
+from backend.ranks.job import Board, Claim, Decision, NoBoard, Rank, of_note, to_note
 
 GRACE = 2.0
 """Seconds that a problem is left to rank 0, at first."""

@@ -19,12 +19,11 @@ from typing import Literal
 from backend.cache.best_config import KernelFiles
 from backend.counted import counted
 from backend.errors import PinRefused
-from backend.model.inductor_kernel import is_inductors
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import TRITON, is_inductors
 from backend.pins.file import Group
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, SharedPin
-from backend.tables.keys import is_table
+from backend.tables.model import is_table_op
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(?:\.post\d+)?(?:[+-].*)?$")
 
@@ -180,7 +179,7 @@ def steps_of(
     chosen = {(pin.op, pin.inputs): pin for pin in ranked}
     steps, files = [], KernelFiles(store.layout.root)
     for pin in pins:
-        if is_table(pin.op):
+        if is_table_op(pin.op):
             steps.append(_row_step(pin, store, tables))
         elif refused(differences(pin.machine, here)):
             steps.append(Step(pin, "refused", "it comes from another kind of machine"))

@@ -24,8 +24,7 @@ from backend.model.choice import is_hash
 from backend.model.origin import extern_name
 from backend.model.problem import TuningKey
 from backend.model.session import LATEST, Session
-from backend.wire.codec import WireError, loads, read, to_json
-from backend.wire.reading import Key
+from backend.wire.codec import Key, WireError, loads, read, to_json
 
 FORMAT = "rocm-tui pins"
 VERSION = 1

@@ -1,6 +1,6 @@
 """Tuned tables, other tuners' files: bytes become a `Table` of entries, and back, byte for byte.
 
-A file a tuner, one line each in `registry`. What a row means to a BLAS library is a `Gemm`; `gemm`
+Each tuner has one line in `registry`. What a row means to a BLAS library is a `Gemm`; `gemm`
 turns that into the problem of row-major torch that led to it. What cannot be told is `NotAProblem`,
 never a guess.
 """

@@ -20,7 +20,7 @@ from pathlib import PurePath
 from backend.model.ops import ITEM_BYTES
 from backend.model.problem import Problem
 from backend.tables import edit
-from backend.tables.gemm import FP8, NOT_ITS_FORM, Gemm, NotAProblem, problem_of, unknown
+from backend.tables.gemm import FP8, NOT_ITS_FORM, Gemm, NotAProblem, problem_of_gemm, unknown
 from backend.tables.model import Device, Editing, Entry, Fields, NotARow, Tuner, finite
 
 FUSED = "a fused mixture of experts, which is no matrix product"
@@ -208,7 +208,7 @@ def _cells(line: bytes) -> list[str]:
 
 
 def _problem(entry: Entry) -> Problem:
-    return problem_of(_gemm(entry.op, dict(entry.key)))
+    return problem_of_gemm(_gemm(entry.op, dict(entry.key)))
 
 
 def _gemm(op: str, row: Mapping[str, str]) -> Gemm:

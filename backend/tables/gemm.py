@@ -45,7 +45,7 @@ class Gemm:
     precision: str | None = None
 
 
-def problem_of(gemm: Gemm) -> Problem:
+def problem_of_gemm(gemm: Gemm) -> Problem:
     """The op of torch whose call becomes this one; raises NotAProblem.
 
     What lies column by column is the transpose of what lies row by row, and (A · B)ᵀ = Bᵀ · Aᵀ: the

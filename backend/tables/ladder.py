@@ -1,7 +1,25 @@
-"""A JSON document of configs, each under its step: `{"64": {"BLOCK_SIZE_M": 16, ...}, ...}`.
+"""JSON documents of configs, each under its step: `{"64": {"BLOCK_SIZE_M": 16, ...}, ...}`.
 
-Read with the place of each step in the file, a name that stands twice as often as it stands, and
-numbers as they are written.
+They are read with the place of each step in the file, twice a name that is written twice, and
+numbers as they are written. No time is in them. Two kinds are known.
+
+AITER's Triton kernels: a document a kernel and, where it was tuned for them, sizes; a step for each
+range of M.
+
+    gfx942-GEMM-A8W8_BLOCKSCALE-N=3072-K=1536.json
+    {"M_LEQ_64": {"BLOCK_SIZE_M": 64, ..., "num_warps": 4}, ..., "any": {...}}
+
+In the newer layout the arch is a folder (`gfx950/triton/gemm/gemm_afp4wfp4/DEFAULT.json`). Kernels
+that are no products have steps of other names.
+
+The fused mixtures of experts of vLLM and SGLang, and their products of blocks of fp8: a document a
+shape and device, a step for each number of tokens that was tuned.
+
+    E=128,N=1024,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128,128].json
+    {"triton_version": "3.4.0", "1": {"BLOCK_SIZE_M": 16, ..., "num_warps": 4}, "2": ...}
+
+All but the tokens is in the file's name. E is the number of experts, N the size between their two
+products, on one rank. SGLang keeps a folder for each version of Triton.
 """
 
 from __future__ import annotations
@@ -10,9 +28,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
+from backend.model.problem import Problem
 from backend.tables import edit
-from backend.tables.model import BOM, Editing, Entry, Fields
+from backend.tables.aiter import FUSED
+from backend.tables.gemm import FP8, NotAProblem
+from backend.tables.model import BOM, Device, Editing, Entry, Fields, Table, Tuner
 
 MAX_DOCUMENT = 4 << 20
 """Bytes. The largest public ones have 40 kB."""
@@ -179,3 +201,129 @@ def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> byt
 
 EDITING = Editing(_values, _edit)
 """A step is given other numbers; those that it does not have are not added."""
+
+
+_SIZES = r"((?:-[A-Za-z0-9]{1,20}=\w{1,40})*)\.json"
+_NAME = re.compile(r"(gfx[0-9a-f]{2,6})-([A-Za-z][\w-]{0,200}?)" + _SIZES, re.ASCII)
+_NESTED = re.compile(r"([A-Z][\w-]{0,200}?)" + _SIZES, re.ASCII)
+_ARCH = re.compile(r"gfx[0-9a-f]{2,6}", re.ASCII)
+_STEP = re.compile(rb'"(?:M_[LG]EQ_\d+|any|small_M|large_M)"\s*:\s*\{')
+_CONFIG = re.compile(rb'"(?:BLOCK_\w+|num_warps|num_stages|waves_per_eu)"\s*:')
+
+
+def _aiter_table(data: bytes, path: str) -> Table:
+    ladder = ladder_of(data)
+    arch, op, sizes = _aiter_name(PurePath(path))
+    device = Device(arch)
+    entries = [
+        Entry(
+            step.line,
+            step.start,
+            step.end,
+            op,
+            (("step", "/".join(step.path)), *sizes),
+            step.text,
+            device=device,
+            extra=step.config,
+        )
+        for step in ladder.steps
+    ]
+    return Table(AITER_TRITON.name, path, data, ladder.facts, (), entries)
+
+
+def _aiter_name(path: PurePath) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """Arch, kernel and sizes, as far as name and folders tell them."""
+    found = _NAME.fullmatch(path.name)
+    if found is not None:
+        return found[1], found[2], _sizes(found[3])
+    folders = [part for part in path.parent.parts if _ARCH.fullmatch(part)]
+    arch = folders[-1] if folders else ""
+    nested = _NESTED.fullmatch(path.name)
+    if nested is None or nested[1] == "DEFAULT":
+        folder = path.parent.name
+        kernel = folder.upper().replace("_", "-", 1) if folder.startswith("gemm_") else folder
+        return arch, (kernel if folders else path.stem), ()
+    return arch, nested[1], _sizes(nested[2])
+
+
+def _sizes(text: str) -> tuple[tuple[str, str], ...]:
+    """`-N=3072-K=1536`."""
+    pairs = (part.partition("=") for part in text.split("-") if part)
+    return tuple((name, size) for name, _, size in pairs)
+
+
+def _aiter_problem(entry: Entry) -> Problem:
+    raise NotAProblem("a config for a range of sizes, which is no single product")
+
+
+def _knows_aiter(head: bytes, name: str) -> bool:
+    if not name.endswith(".json") or _CONFIG.search(head) is None:
+        return False
+    named = _NAME.fullmatch(name) is not None or name == "DEFAULT.json"
+    return named or _STEP.search(head) is not None
+
+
+AITER_TRITON = Tuner(
+    "aiter triton", _knows_aiter, _aiter_problem, document=_aiter_table, editing=EDITING
+)
+
+
+MOE_OP = "fused_moe"
+BLOCKS = "block_scaled_mm"
+_PAIR = re.compile(r"(\w{1,40})=((?:(?!,\w{1,40}=).){1,200})", re.ASCII)
+_HEAD = re.compile(
+    rb'\s*\{\s*(?:"triton_version"\s*:\s*"[^"]*"\s*,\s*)?"\d+"\s*:\s*\{\s*"BLOCK_SIZE_M"'
+)
+_FOLDER = re.compile(r"triton_(\d+(?:_\d+)*)", re.ASCII)
+
+
+def _moe_table(data: bytes, path: str) -> Table:
+    ladder = ladder_of(data)
+    name = PurePath(path)
+    told = moe_name(name.name)
+    op = BLOCKS if "K" in told else MOE_OP
+    device = Device(name=told.pop("device_name", ""))
+    facts = dict(ladder.facts)
+    folder = _FOLDER.fullmatch(name.parent.name)
+    if folder is not None and "triton_version" not in facts:
+        facts["triton_version"] = folder[1].replace("_", ".")
+    entries = [
+        Entry(
+            step.line,
+            step.start,
+            step.end,
+            op,
+            (("M", "/".join(step.path)), *told.items()),
+            step.text,
+            device=device,
+            extra=step.config,
+        )
+        for step in ladder.steps
+    ]
+    return Table(MOE.name, path, data, tuple(facts.items()), (), entries)
+
+
+def moe_name(name: str) -> dict[str, str]:
+    """What a file's name tells; nothing if it is none of such a file."""
+    stem, _, suffix = name.rpartition(".")
+    whole = stem.removesuffix("_down")
+    pairs = _PAIR.findall(whole)
+    if suffix != "json" or ",".join(f"{key}={value}" for key, value in pairs) != whole:
+        return {}
+    told: dict[str, str] = dict(pairs)
+    if list(told)[:3] not in (["E", "N", "device_name"], ["N", "K", "device_name"]):
+        return {}
+    return told if whole == stem else {**told, "projection": "down"}
+
+
+def _moe_problem(entry: Entry) -> Problem:
+    raise NotAProblem(FP8 if entry.op == BLOCKS else FUSED)
+
+
+def _knows_moe(head: bytes, name: str) -> bool:
+    if moe_name(name):
+        return head.removeprefix(BOM).lstrip()[:1] == b"{"
+    return _HEAD.match(head) is not None
+
+
+MOE = Tuner("moe", _knows_moe, _moe_problem, document=_moe_table, editing=EDITING)

@@ -2,19 +2,27 @@
 
 A table may have a million rows. It keeps its bytes once and where each row begins; an `Entry` is
 read when it is asked for, and nothing is kept of it.
+
+An entry can be pinned like a tuning of Inductor's, so that all pins have one list, one history and
+one undo. Its key there is an op and inputs:
+
+    op `table:tunableop:GemmTunableOp_Half_TN`, inputs `params=tn_32000_64_8192 @ gfx942`
 """
 
 from __future__ import annotations
 
+import os
+import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from math import isfinite
+from pathlib import Path
 from typing import Protocol, overload
 
-from backend.model.problem import Problem
+from backend.model.problem import Problem, TuningKey
 from backend.model.session import Fault
 
 Fields = tuple[tuple[str, str], ...]
@@ -234,3 +242,48 @@ def table_of(tuner: str, lines: Lines, data: bytes, path: str) -> Table:
             problems.append(Fault(path, str(error), number))
         start += len(line)
     return Table(tuner, path, data, lines.facts, lines.columns, rows, tuple(problems))
+
+
+HIPBLASLT = re.compile(
+    rb"Git Version:[^\n]{0,200}\n|hipBLASLt version: \d|(?:\[\d{1,6}\]:?)?\s*transA,transB,"
+)
+MIOPEN = re.compile(
+    rb"\d{1,9}(?:-\d{1,9}){2,3}-\d{1,9}(?:x\d{1,9}){1,2}-[\dx-]{5,120}-N[A-Zc]{2,5}[^=\n]{4,80}="
+    rb"|[23]x(?:-?\d{1,9}x){20}N[A-Zc]{2,5}\d?x[A-Z0-9x]{2,40}x[FBW]="
+)
+SQLITE = b"SQLite format 3\0"
+
+
+_PREFIX = "table:"
+_FILE = "table-"
+
+
+def is_table_op(op: str) -> bool:
+    """Whether an op is that of an entry; no op of PyTorch has a colon."""
+    return op.startswith(_PREFIX)
+
+
+def op_label(op: str) -> str:
+    """What a person calls the op of a pin."""
+    return op.split(":", 2)[2] if is_table_op(op) else op
+
+
+def entry_key(tuner: str, entry: Entry) -> TuningKey:
+    """The same for all entries that the tuner takes for one, in any file."""
+    inputs = ", ".join(f"{name}={value}" for name, value in entry.key)
+    device = str(entry.device)
+    return TuningKey(
+        f"{_PREFIX}{tuner}:{entry.op}", f"{inputs} @ {device}" if device else inputs, ""
+    )
+
+
+def table_system(path: Path) -> str:
+    """What pins call the file: a digest of where it lies."""
+    import hashlib  # loads OpenSSL, for which the first screen does not wait
+
+    return _FILE + hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def is_table_system(system: str) -> bool:
+    """Whether that is a table, and no cache file."""
+    return system.startswith(_FILE)

@@ -1,6 +1,6 @@
 """The table of tuners, and which of them wrote a file.
 
-A new tuner is one file in this folder and one line in `TUNERS`.
+A new tuner is a `Tuner` in this folder and one line in `TUNERS`.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from backend.model.problem import Problem
-from backend.tables import aiter, aiter_triton, hipblaslt_tuning, miopen, moe, tunableop
+from backend.tables import aiter, hipblaslt, ladder, miopen, tunableop
 from backend.tables.model import BOM, Entry, Table, Tuner, table_of
 
 TUNERS = (
     tunableop.TUNER,
-    hipblaslt_tuning.TUNER,
+    hipblaslt.TUNER,
     miopen.TUNER,
     aiter.TUNER,
-    moe.TUNER,
-    aiter_triton.TUNER,
+    ladder.MOE,
+    ladder.AITER_TRITON,
 )
 """The first that knows a file has written it."""
 HEAD = 16 << 10
@@ -50,6 +50,6 @@ def tuner_named(name: str) -> Tuner:
     return _BY_NAME[name]
 
 
-def problem_of(table: Table, entry: Entry) -> Problem:
+def problem_of_entry(table: Table, entry: Entry) -> Problem:
     """What an entry is to torch. Raises NotAProblem."""
     return _BY_NAME[table.tuner].problem(entry)

@@ -26,12 +26,271 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar, Union
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 from backend.errors import brief
-from backend.wire.reading import WireError as WireError
-from backend.wire.reading import reader_of, same
+
+Reader = Callable[[Any], Any]
+Check = Callable[[Any], str]
+"""Says in words what is wrong with a value of the right type (`is no name`), or nothing."""
+
+MOST = (1 << 64) - 1
+"""No size, count, time or number of a file is above it."""
+MAX_DEPTH = 50
+"""How deep members may be nested that no field is for."""
+
+
+class WireError(ValueError):
+    """What was read is not what it should be: `path` leads there, `what` is wrong with it."""
+
+    def __init__(self, what: str, *path: str | int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{_place(self.path) or 'it'} {self.what}"
+
+
+class Key(str):
+    """A part of a path that is a key of a mapping, not a field."""
+
+
+_NO_OBJECT = "is not a JSON object"
+
+
+def _place(path: Iterable[str | int]) -> str:
+    """`pin 2: `config`, BLOCK_M` of ("pins", 1, "config", Key("BLOCK_M"))."""
+    words: list[str] = []
+    for part in path:
+        if isinstance(part, int):
+            words[-1:] = [f"{''.join(words[-1:]).strip('`').removesuffix('s')} {part + 1}"]
+        elif isinstance(part, Key):
+            words[-1:] = [f"{''.join(words[-1:])}, {brief(part, 40)}"]
+        else:
+            words.append(f"`{part}`")
+    return ": ".join(words)
+
+
+def _wrong(what: str, value: object) -> str:
+    """`is no number: 'x'`."""
+    shown = "" if isinstance(value, (dict, list)) else f": {brief(repr(value), 60)}"
+    return f"is no {what}{shown}"
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+@functools.cache
+def reader_of(hint: Any) -> Reader:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _checked(reader_of(inner[0]), inner[1:])
+    if origin in (Union, types.UnionType) and set(inner) == {int, float}:
+        return _number
+    if origin in (Union, types.UnionType):
+        (only,) = (kind for kind in inner if kind is not type(None))
+        return _optional(reader_of(only)) if len(inner) > 1 else reader_of(only)
+    if origin is Literal:
+        return _one_of(frozenset(inner))
+    if origin is tuple and inner[-1] is not Ellipsis:
+        return _fixed([reader_of(kind) for kind in inner])
+    if origin in (tuple, list):
+        return _list_of_int if hint == tuple[int, ...] else _list(origin, reader_of(inner[0]))
+    if origin in (dict, collections.abc.Mapping):
+        return _mapping(reader_of(inner[1]), _AS_THEY_ARE.get(inner[1]))
+    return _SCALARS[hint] if hint in _SCALARS else _object(hint)
+
+
+def _optional(read_one: Reader) -> Reader:
+    return lambda value: None if value is None else read_one(value)
+
+
+def _checked(read_one: Reader, checks: Iterable[Check]) -> Reader:
+    def read(value: Any) -> Any:
+        value = read_one(value)
+        for check in checks:
+            if what := check(value):
+                raise WireError(what)
+        return value
+
+    return read
+
+
+def _just(kind: type, what: str) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise WireError(_wrong(what, value))
+        return value
+
+    return read
+
+
+def _int(value: Any) -> Any:
+    if type(value) is not int or abs(value) > MOST:
+        raise WireError(_wrong("whole number", value))
+    return value
+
+
+def _float(value: Any) -> float:
+    kind = type(value)
+    if kind is float:
+        return float(value)
+    if kind is int:
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    elif kind is str and value in ("inf", "-inf", "nan", "Infinity", "-Infinity", "NaN"):
+        return float(value)
+    raise WireError(_wrong("number", value))
+
+
+def _number(value: Any) -> Any:
+    """As it is: what is written back stays the very text."""
+    number = _float(value)
+    return value if type(value) is int else number
+
+
+_SCALARS: dict[Any, Reader] = {
+    str: _just(str, "text"),
+    int: _int,
+    float: _float,
+    bool: _just(bool, "yes or no"),
+    Any: same,
+}
+_AS_THEY_ARE: dict[Any, set[type]] = {str: {str}, float: {float}}
+"""The members of a mapping that need no reading, if all are of these types."""
+
+
+def _one_of(known: frozenset[Any]) -> Reader:
+    words = ", ".join(sorted(map(str, known)))
+
+    def read(value: Any) -> Any:
+        if type(value) not in (str, int) or value not in known:
+            raise WireError(f"is none of {words}: {brief(repr(value), 60)}")
+        return value
+
+    return read
+
+
+def _list(made: type, read_one: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            raise WireError(_wrong("list", value))
+        try:
+            return made([read_one(item) for item in value])
+        except WireError:
+            for at, item in enumerate(value):
+                _read_below(at, read_one, item)
+            raise
+
+    return read
+
+
+def _list_of_int(value: Any) -> Any:
+    """The sizes and strides of a tensor, of which logs are full."""
+    if type(value) is not list or any(type(item) is not int or abs(item) > MOST for item in value):
+        raise WireError(_wrong("list of whole numbers", value))
+    return tuple(value)
+
+
+def _fixed(readers: list[Reader]) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not list or len(value) != len(readers):
+            raise WireError(_wrong(f"list of {len(readers)}", value))
+        return tuple(read_one(item) for read_one, item in zip(readers, value, strict=True))
+
+    return read
+
+
+def _read_below(part: str | int, read_one: Reader, value: Any) -> Any:
+    try:
+        return read_one(value)
+    except WireError as error:
+        error.path = (Key(part) if isinstance(part, str) else part, *error.path)
+        raise
+
+
+def _mapping(read_one: Reader, kinds: set[type] | None) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise WireError(_wrong("object", value))
+        if kinds is not None and kinds.issuperset(map(type, value.values())):
+            return value
+        return {name: _read_below(name, read_one, item) for name, item in value.items()}
+
+    return read
+
+
+def _object(kind: Any) -> Reader:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields: list[tuple[str | None, Reader, Reader | None]] = []
+    for field in dataclasses.fields(kind):
+        if field.metadata.get("kept"):
+            fields.append((None, same, _kept_of(kind)))
+        elif field.metadata.get("derived"):
+            fields.append((None, same, _default(field)))
+        else:
+            fields.append((field.name, reader_of(hints[field.name]), _default(field)))
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise WireError(_NO_OBJECT)
+        values = []
+        name = None
+        try:
+            for name, read_one, default in fields:
+                if name in value:
+                    values.append(read_one(value[name]))
+                elif default is None:
+                    values.append(read_one(None))
+                else:
+                    values.append(default(value))
+        except WireError as error:
+            if name is not None:
+                error.path = (name, *error.path)
+            raise
+        return kind(*values)
+
+    return read
+
+
+def _default(field: dataclasses.Field[Any]) -> Reader | None:
+    """Makes what stands for a field that is missing; None where it has no default."""
+    if "missing" in field.metadata:
+        older: Reader = field.metadata["missing"]
+        return older
+    if field.default is not dataclasses.MISSING:
+        return lambda _: field.default
+    factory = field.default_factory
+    return None if factory is dataclasses.MISSING else lambda _: factory()
+
+
+def _kept_of(kind: Any) -> Reader:
+    """The members that no field is for, if they can be written again."""
+    known = {field.name for field in dataclasses.fields(kind) if not field.metadata.get("kept")}
+
+    def read(value: Any) -> dict[str, Any]:
+        if value.keys() <= known:
+            return {}
+        kept = {name: item for name, item in value.items() if name not in known}
+        for name, item in kept.items():
+            if not _is_plain(item, MAX_DEPTH):
+                raise WireError("is nested too deep, or no JSON", name)
+        return kept
+
+    return read
+
+
+def _is_plain(value: object, depth: int) -> bool:
+    if isinstance(value, (dict, list)):
+        inner = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(_is_plain(item, depth - 1) for item in inner)
+    return not isinstance(value, float) or math.isfinite(value)
+
 
 T = TypeVar("T")
 Writer = Callable[[Any], Any]

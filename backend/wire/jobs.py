@@ -8,16 +8,26 @@ A worker lives in another Python than those who ask it, so whatever is read here
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from backend.model.cache_level import CacheLevel
 from backend.model.choice import Caches, Choice, Measurement
-from backend.model.graph import Arm
+from backend.model.graph import Arm, Trial
 from backend.model.problem import Shape, TuningKey
-from backend.model.trial import Trial
+from backend.wire.codec import WireError, read, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLevel:
+    """`gbs` is 10^9 bytes a second at best, None where that is neither published nor measured."""
+
+    name: str
+    bytes: int
+    gbs: float | None = None
+
 
 R = TypeVar("R")
 
@@ -406,3 +416,93 @@ class TrialJob(WorkerJob[TrialResult]):
     stock: bool = False
     root: str = ""
     fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TunedProduct:
+    """A row of TunableOp's results; `ms` is not finite where no candidate ran."""
+
+    op: str
+    params: str
+    solution: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TunableOpResult:
+    """`rows` are those that PyTorch did not have before, `validators` what it puts above them.
+
+    `reason` says in a line why there is no row. `able`: whether this PyTorch can tune so at all,
+    where it is; if not, `reason` says why.
+    """
+
+    able: bool
+    reason: str = ""
+    validators: Mapping[str, str] = field(default_factory=dict)
+    rows: tuple[TunedProduct, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TunableOpJob(WorkerJob[TunableOpResult]):
+    """Tune the product of `line`, `op,params` as TunableOp's untuned list has it; without one only
+    say whether that can be done. PyTorch keeps its own files in `folder`, which is the asker's."""
+
+    name: ClassVar[str] = "tunableop"
+    answer: ClassVar[type[Any]] = TunableOpResult
+    folder: str
+    line: str = ""
+
+
+JOBS: Mapping[str, type[WorkerJob[Any]]] = {
+    kind.name: kind
+    for kind in (
+        CompileJob,
+        EnvironmentJob,
+        MeasureJob,
+        PeakJob,
+        TrialJob,
+        TunableOpJob,
+        TuneJob,
+        VerifyJob,
+    )
+}
+
+
+def job_words(job: WorkerJob[Any]) -> dict[str, Any]:
+    """A job as the worker reads it."""
+    return {"job": job.name, **to_json(job)}
+
+
+def job_of(words: Mapping[str, Any]) -> WorkerJob[Any]:
+    """The job that somebody asks for. Raises BadJob."""
+    name = words.get("job")
+    kind: Any = JOBS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise BadJob(f"no such job: {name}")
+    for needed in dataclasses.fields(kind):
+        optional = needed.default is not MISSING or needed.default_factory is not MISSING
+        if needed.name not in words and not optional:
+            what = "the text " if needed.type == "str" else ""
+            raise BadJob(f"the job needs {what}`{needed.name}`")
+    try:
+        job: WorkerJob[Any] = read(kind, dict(words))
+    except WireError as error:
+        raise BadJob(f"the job's {error}") from error
+    return job
+
+
+def answer_of(job: WorkerJob[R], words: Mapping[str, Any]) -> R:
+    """What came of `job`. Raises BadAnswer."""
+    try:
+        answer: R = read(job.answer, dict(words))
+    except WireError as error:
+        raise BadAnswer(f"the worker's answer makes no sense: {error}") from error
+    return answer
+
+
+def progress_of(words: Mapping[str, Any]) -> Progress:
+    """What a worker says of its progress; nothing where that makes no sense."""
+    try:
+        return read(Progress, dict(words))
+    except WireError:
+        return Progress()

@@ -14,8 +14,7 @@ from typing import Any, TextIO
 
 from backend.processes.supervisor import apart, keep
 from backend.wire.codec import to_json
-from backend.wire.jobs import BadJob
-from backend.wire.words import job_of
+from backend.wire.jobs import BadJob, job_of
 from backend.worker.protocol import Answers, Words, mark_argument, parse_job
 
 

@@ -18,8 +18,7 @@ from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, StoreError
 from backend.model.choice import Caches, Choice, Measurement
-from backend.model.inductor_kernel import is_inductors
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import TRITON, is_inductors
 from backend.model.problem import TuningKey
 from backend.model.session import CACHE_FILES, Fault, Session, systems_of
 from backend.model.tuning import Tuning

@@ -17,7 +17,7 @@ from backend.model.choice import Choice
 from backend.model.pin import Pin
 from backend.model.session import LATEST
 from backend.model.tuning import Tuning
-from backend.pins.drift import default_who
+from backend.pins.file import default_who
 from backend.wire.codec import WireError, read, to_json
 from rocm_tui.actions.tune import offers_ours
 from rocm_tui.ingest.records import STDIN

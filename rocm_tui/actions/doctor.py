@@ -24,7 +24,7 @@ from backend.counted import counted, noun
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import MegaCacheInvalid, StoreError, brief
-from backend.measure.machine.devices import Readers, gpus
+from backend.measure.devices import Readers, gpus
 from backend.pins.leftovers import DAYS, leftovers
 from backend.sharing.mega_cache import (
     Artifact,

@@ -13,8 +13,8 @@ from backend.disk.layout import Layout
 from backend.model.choice import sort_choices
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
-from backend.pins.drift import default_who
-from backend.processes.identity import identity
+from backend.pins.file import default_who
+from backend.processes.tree import identity
 from backend.wire.jobs import Gpu
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.fleet import lines

@@ -23,11 +23,10 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import Busy, CacheUnreadable
 from backend.model.choice import Choice
-from backend.model.graph import Arm
+from backend.model.graph import Arm, TrialArm
 from backend.model.origin import device_kind, provider
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.model.trial import TrialArm
 from backend.model.tuning import Tuning
 from backend.pins.file import new_group
 from backend.pins.plan import PinPlan

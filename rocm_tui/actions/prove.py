@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from backend.cache.copies import copy_unpinned, discard
+from backend.cache.autotune import copy_unpinned, discard
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.measure.trial import ERROR, LEAST_PROCESSES, across_processes
+from backend.model.graph import TrialArm
 from backend.model.pin import Pin
-from backend.model.trial import TrialArm
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult

@@ -21,8 +21,7 @@ from backend.model.choice import Choice
 from backend.model.inductor_kernel import is_inductors
 from backend.model.ops import is_flex
 from backend.model.tuning import Tuning
-from backend.pins.drift import default_who
-from backend.pins.file import Record, new_group, read_pin_file
+from backend.pins.file import Record, default_who, new_group, read_pin_file
 from backend.pins.store import PinStore
 from backend.sharing.kernel_options import FlexChoice, operands
 from backend.sharing.plan import Difference, Step, differences, steps_of, system_for, take_in
@@ -36,7 +35,7 @@ from backend.sharing.share import (
     read_share,
     share_text,
 )
-from backend.tables.keys import is_table
+from backend.tables.model import is_table_op
 from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui.actions.sources import load_model
 from rocm_tui.environment import find_python
@@ -70,7 +69,7 @@ def pins_to_share(
             hash=record.hash,
             label=record.label,
             machine=Machine(host=record.who.rpartition("@")[2] or None)
-            if is_table(record.op)
+            if is_table_op(record.op)
             else origins.machine(record.pin.id, record.system_hash),
             config=record.config or origins.config(record.pin.id, record.hashes),
             timings=record.timings,
@@ -194,7 +193,7 @@ def export_text(pins: Sequence[SharedPin]) -> str:
 
 def unknown_origins(pins: Sequence[SharedPin]) -> dict[str, list[str]]:
     """What an import will not be able to check: the ids of the pins that lack it, by its name."""
-    products = [pin for pin in pins if not is_table(pin.op)]
+    products = [pin for pin in pins if not is_table_op(pin.op)]
     lacking = {
         name: [pin.id for pin in products if getattr(pin.machine, name) is None]
         for name in ("arch", "torch")
@@ -261,7 +260,7 @@ def plan_import(
     pins = _pins_of(share, ids)
     if not pins:
         return ImportPlan(share, Machine())
-    here, origins = Machine(), dict.fromkeys(p.machine for p in pins if not is_table(p.op))
+    here, origins = Machine(), dict.fromkeys(p.machine for p in pins if not is_table_op(p.op))
     if origins:
         here = machine_here(asdict(_ask_worker(layout, python)))
         if here.system_hash is None:

@@ -23,8 +23,7 @@ from backend.pins.state import PinReport
 from backend.pins.store import PinStore
 from backend.pins.tables import editing_of, entry_of, rewritten
 from backend.tables.edit import NotEditable, assignments, in_words
-from backend.tables.keys import key_of, system_of
-from backend.tables.model import Entry, Table
+from backend.tables.model import Entry, Table, entry_key, table_system
 from backend.tables.registry import tuner_named
 from rocm_tui.errors import NoSuchTuning, UsageError
 from rocm_tui.ingest.formats.table_entries import tuning_of
@@ -214,7 +213,7 @@ def row_at(text: str) -> Shelved:
     entry = table.at_line(line)
     if entry is None:
         raise NoSuchTuning(_none_at(table, line, found[1]))
-    meant = entry_of(table, key_of(table.tuner, entry))
+    meant = entry_of(table, entry_key(table.tuner, entry))
     if meant is not None and meant.line != line:
         raise NoSuchTuning(
             f"line {line} of {found[1]} says again what line {meant.line} says, which is taken"
@@ -233,7 +232,7 @@ def _none_at(table: Table, line: int, path: str) -> str:
 def pins_at(pins: Sequence[Pin], text: str) -> list[Pin]:
     """Those of the row at `FILE:LINE`. Raises NoSuchTuning and StoreErrors."""
     row = row_at(text)
-    key, system = _key_of(row), system_of(Path(row.table.path))
+    key, system = _key_of(row), table_system(Path(row.table.path))
     meant = [pin for pin in pins if (pin.key, pin.system_hash) == (key, system)]
     if not meant:
         raise NoSuchTuning(f"{row.place} is not pinned; `rocm-tui pins` prints what is")
@@ -241,7 +240,7 @@ def pins_at(pins: Sequence[Pin], text: str) -> list[Pin]:
 
 
 def _key_of(row: Shelved) -> TuningKey:
-    return key_of(row.table.tuner, row.entry)
+    return entry_key(row.table.tuner, row.entry)
 
 
 def solution_of(row: Shelved, text: str) -> Solution:

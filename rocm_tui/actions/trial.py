@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite, log
 from pathlib import Path
 
-from backend.cache.copies import copy_unpinned
+from backend.cache.autotune import copy_unpinned
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, StoreError
 from backend.measure.trial import ERROR, across_processes
 from backend.model.choice import Choice
-from backend.model.graph import Arm, Swap
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Arm, Swap, Trial, TrialArm
 from backend.wire.jobs import TrialJob, TrialResult
 from rocm_tui.config.reading import config
 from rocm_tui.errors import NoSuchChoice, RocmTuiError

@@ -27,7 +27,7 @@ from statistics import median
 
 import psutil
 
-from backend.cache.copies import copy_pinned, copy_unpinned, discard
+from backend.cache.autotune import copy_pinned, copy_unpinned, discard
 from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
@@ -43,10 +43,9 @@ from backend.measure.trial import (
 )
 from backend.measure.verdict import schedule
 from backend.model.events import ChoiceSelected, GraphCalled, GraphCompiled, TuningStarted
-from backend.model.inductor_kernel import is_kernel
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.pins.file import PinFile, Record, read_pin_file
-from backend.pins.kernels import path_of
+from backend.pins.held import path_of
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.config.reading import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked

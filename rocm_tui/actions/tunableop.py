@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 
 from backend.counted import counted
 from backend.disk import exchange, safe
+from backend.disk.exchange import check_unwritten
 from backend.disk.layout import Layout
-from backend.disk.writers import check_unwritten
 from backend.errors import NotWritable
 from backend.tables.edit import NotEditable
-from backend.tables.keys import system_of
-from backend.tables.tunableop_merge import NotMergeable, Row, check_row, is_product, keys_in, merged
-from backend.wire.tunableop import TunableOpJob, TunableOpResult
+from backend.tables.model import table_system
+from backend.tables.tunableop import NotMergeable, Row, check_row, is_product, keys_in, merged
+from backend.wire.jobs import TunableOpJob, TunableOpResult
 from rocm_tui.actions.cover import read_files
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
@@ -182,7 +182,7 @@ def _merge(
     safe.check_table(path)
     check_unwritten(path)
     try:
-        with safe.locked(layout.root, layout.autotune / system_of(path)):
+        with safe.locked(layout.root, layout.autotune / table_system(path)):
             if not safe.exists(path):
                 content = edit(b"")
                 if not content or _made(path, content):

@@ -18,8 +18,8 @@ from backend.errors import StoreError, brief
 from backend.model.inductor_kernel import is_kernel
 from backend.model.origin import is_own
 from backend.model.pin import Pin
-from backend.pins.proof import keep_proof
-from backend.tables.keys import is_table
+from backend.pins.state import keep_proof
+from backend.tables.model import is_table_op
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
 from rocm_tui.config.reading import config
 from rocm_tui.environment import CPU, device_env
@@ -122,7 +122,7 @@ TABLE = "another tuner's program takes it from its table, which is not seen from
 
 def why_not_here(pin: Pin) -> str:
     """Why no worker can prove it; empty where one can."""
-    if is_table(pin.op):
+    if is_table_op(pin.op):
         return TABLE
     return OWN_PROGRAM if is_kernel(pin.op) else ""
 

@@ -30,8 +30,7 @@ from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
 from backend.inductor.hooks.kernels import FOLDER
 from backend.model.choice import Choice
-from backend.model.inductor_kernel import is_inductors, is_kernel
-from backend.model.kernel import TRITON, alike, inputs_of
+from backend.model.inductor_kernel import TRITON, alike, inputs_of, is_inductors, is_kernel
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold

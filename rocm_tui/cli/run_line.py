@@ -17,14 +17,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from backend.model.activity import State
+from backend.model.session import ActivityState
 from rocm_tui import say
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.render.sessions import state_text
 from rocm_tui.session.model import Model
 from rocm_tui.session.numbers import running, shorten
 
-BUSY: frozenset[State] = frozenset(("importing", "compiling", "precompiling", "tuning", "waiting"))
+BUSY: frozenset[ActivityState] = frozenset(
+    ("importing", "compiling", "precompiling", "tuning", "waiting")
+)
 EVERY = 1.0
 """Seconds between two looks at the logs of the run."""
 LONG, LEAST, MOST = 4.0, 15.0, 120.0

@@ -17,7 +17,7 @@ from backend.sharing.kernel_options import as_python, calls_of
 from backend.sharing.lookup_table import Table, as_json, lookup_table
 from backend.sharing.plan import Step
 from backend.sharing.share import SharedPin
-from backend.tables.keys import name_of
+from backend.tables.model import op_label
 from rocm_tui import say
 from rocm_tui.actions.share import (
     ImportPlan,
@@ -219,7 +219,7 @@ def _print_differences(plan: ImportPlan) -> None:
 def _step_cells(step: Step) -> tuple[str, ...]:
     return (
         step.pin.id,
-        plain(name_of(step.pin.op)),
+        plain(op_label(step.pin.op)),
         fmt.shorten(plain(step.pin.label or step.pin.hash), 40),
         step.action,
         plain(step.detail),

@@ -9,8 +9,7 @@ import click
 
 from backend.disk.layout import Layout
 from backend.measure.trial import LEAST_PROCESSES
-from backend.model.graph import Arm
-from backend.model.trial import Trial
+from backend.model.graph import Arm, Trial
 from rocm_tui import say
 from rocm_tui.actions.sources import pick_tuning
 from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined, graph_for

@@ -13,8 +13,7 @@ import click
 from backend.cache.configs import folders_of
 from backend.counted import counted, device_ranges, noun
 from backend.disk.layout import Layout
-from backend.model.inductor_kernel import is_kernel
-from backend.model.kernel import TRITON, kernel_of
+from backend.model.inductor_kernel import TRITON, is_kernel, kernel_of
 from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.wire.codec import to_json

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from backend.measure.machine.amd import SYSFS
-from backend.measure.machine.devices import Device, Readers, gpus, processor
-from backend.measure.machine.state import Reading, State
+from backend.measure.devices import Device, Readers, gpus, processor
+from backend.measure.sensors import SYSFS, DeviceState, SensorReading
 from backend.wire.jobs import Environment
 from rocm_tui.environment import CPU
 from rocm_tui.fleet.messages import Facts
@@ -87,11 +86,11 @@ class Pulse:
     """How a device is doing, read in a thread of its own: a driver that hangs delays nobody."""
 
     def __init__(self, device: Device | None) -> None:
-        self._states: list[State] = []
+        self._states: list[DeviceState] = []
         ours = [replace(device, read=partial(self._noted, device.read))] if device else []
         self._readers = Readers(ours)
 
-    def _noted(self, read: Callable[[], Reading]) -> Reading:
+    def _noted(self, read: Callable[[], SensorReading]) -> SensorReading:
         reading = read()
         self._states.append(reading.state)
         return reading
@@ -100,11 +99,11 @@ class Pulse:
         """Let it be read again."""
         self._readers.ask()
 
-    def state(self) -> State:
+    def state(self) -> DeviceState:
         """As it was read last."""
         seen = self._readers.seen()
         reading = seen[0].reading if seen else None
-        return reading.state if reading else State()
+        return reading.state if reading else DeviceState()
 
     def medians(self) -> tuple[float | None, float | None]:
         """Clock in MHz and power in watts since they were asked for last."""

@@ -16,7 +16,7 @@ from rocm_tui.fleet.messages import Facts, Unit
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The first line. `process` names the driver (`backend.processes.identity`)."""
+    """The first line. `process` names the driver (`backend.processes.tree`)."""
 
     run: str
     command: tuple[str, ...] = ()

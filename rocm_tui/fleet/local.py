@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from backend.measure.machine.devices import gpus
+from backend.measure.devices import gpus
 from rocm_tui.environment import CPU, find_python, visible_devices
 from rocm_tui.fleet.facts import host_name
 from rocm_tui.fleet.pipe import Pipes, Start

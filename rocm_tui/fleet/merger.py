@@ -19,7 +19,7 @@ from backend.disk.layout import Layout
 from backend.disk.safe import check_file
 from backend.model.choice import Choice
 from backend.pins.held import pinned_choices
-from backend.pins.retuned import hold_again, learn
+from backend.pins.store import hold_again, learn_times
 from backend.wire.jobs import TuneJob, TuneResult
 from rocm_tui.environment import CPU
 from rocm_tui.fleet.lines import Chosen, Merged
@@ -125,7 +125,7 @@ class Merger:
         assert result is not None
         times, raised = whole(result.times, [heat.times for heat in heats], unit.known)
         tuned = Tuned(result.op, result.inputs, result.precision, times, time.time())
-        learn(self._layout, self.chosen.system_hash, tuned)
+        learn_times(self._layout, self.chosen.system_hash, tuned)
         check_file(self._layout.root, self._path)
         Journal(self._layout.root, self._path).append(line_of(tuned))
         self.system = result.system or self.system

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Literal, TypeGuard
 from backend.model.session import Fault
 
 if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wait for what is loaded
-    from backend.model.activity import Activity
     from backend.model.choice import Measurement
-    from backend.model.graph import Graph, GraphTimes, TuningUse
+    from backend.model.graph import Graph, GraphTimes, Trial, TuningUse
     from backend.model.problem import TuningKey
-    from backend.model.session import Session
-    from backend.model.trial import Trial
+    from backend.model.session import Activity, Session
     from backend.model.tuning import Tuning
 
 

@@ -14,7 +14,7 @@ from backend.disk.tables import tuner_at
 from backend.errors import CacheUnreadable
 from backend.model.problem import Problem
 from backend.tables import hipblaslt
-from backend.tables.gemm import Gemm, NotAProblem, problem_of
+from backend.tables.gemm import Gemm, NotAProblem, problem_of_gemm
 from backend.tables.model import BOM, MAX_LINE, TOO_LONG, NotARow, Tuner
 
 Reader = Callable[[bytes], Problem | None]
@@ -77,7 +77,7 @@ def _problems(gemm_of: Callable[[str], Gemm | None]) -> Reader:
         gemm = gemm_of(_text(line))
         if gemm is None:
             return None
-        return known.get(gemm) or known.setdefault(gemm, problem_of(gemm))
+        return known.get(gemm) or known.setdefault(gemm, problem_of_gemm(gemm))
 
     return read
 

@@ -29,8 +29,7 @@ from backend.errors import brief
 from backend.processes import tree
 from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_bytes, printed_text
 from backend.wire.codec import dumps
-from backend.wire.jobs import BadAnswer, Progress, WorkerJob
-from backend.wire.words import answer_of, job_words, progress_of
+from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
 from backend.worker.protocol import Events
 from rocm_tui.config.reading import config
 from rocm_tui.environment import BACKEND, HOOKS, unhooked

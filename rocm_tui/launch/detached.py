@@ -16,7 +16,7 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import ProcessExited, SessionStarted
 from backend.model.session import Session
-from backend.processes.identity import lives
+from backend.processes.tree import lives
 from rocm_tui.launch.program import OUTPUT, Program
 from rocm_tui.launch.record import SUFFIX
 

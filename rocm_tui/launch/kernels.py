@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from backend.cache import configs
-from backend.model.kernel import is_digest
+from backend.model.inductor_kernel import is_digest
 
 _TICK = 0.1
 """Seconds by which the clock of a file system may be behind."""

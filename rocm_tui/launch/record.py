@@ -14,7 +14,7 @@ from backend.inductor.hooks.environment import rank
 from backend.model.events import ActivityChanged, Event, ProcessExited, SessionStarted
 from backend.model.session import Session
 from backend.processes import tree
-from backend.processes.identity import identity
+from backend.processes.tree import identity
 
 SUFFIX = ".run.jsonl"
 """Ends the name of such a log, which lies among those of the programs."""

@@ -35,7 +35,7 @@ from backend.inductor.hooks.environment import (
     SHARES,
     TEMPLATES,
 )
-from backend.processes.ending import die_by
+from backend.processes.signals import die_by
 from backend.ranks.job import AGREE, FOLDER
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden

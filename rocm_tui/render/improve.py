@@ -8,8 +8,8 @@ from typing import Any
 
 from backend.counted import counted
 from backend.errors import InputsKeyInvalid
+from backend.model.graph import TrialArm
 from backend.model.problem import parse_inputs_key
-from backend.model.trial import TrialArm
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, text_table
 from rocm_tui.search.errors import ERROR, LOOKS

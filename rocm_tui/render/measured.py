@@ -240,7 +240,7 @@ def meaning(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | 
     measured = stats.measured(tuning, taken) if tuning.measured == measurement else None
     if taken is None or measured is None:
         return ""
-    from backend.model.kernel import TRITON  # not before the first screen
+    from backend.model.inductor_kernel import TRITON  # not before the first screen
 
     best = measurement.choices[0]
     who = "Triton" if tuning.op == TRITON else "Inductor"

@@ -13,7 +13,7 @@ from backend.model.choice import Choice
 from backend.model.inductor_kernel import is_kernel
 from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
-from backend.tables.keys import is_table, name_of
+from backend.tables.model import is_table_op, op_label
 from rocm_tui.harmless import plain
 from rocm_tui.render import narrow
 from rocm_tui.render.table import Field, attributes, hanging
@@ -95,7 +95,7 @@ def _age(status: PinStatus) -> str:
 def _shape(status: PinStatus) -> str:
     """The operands' sizes of an inputs key, as far as it can be read; of a Triton kernel its name
     and what it was tuned for."""
-    if is_table(status.pin.op):
+    if is_table_op(status.pin.op):
         return plain(status.pin.inputs)
     if is_kernel(status.pin.op):
         return plain(stats.all_sizes(Problem(status.pin.op, inputs_key=status.pin.inputs)))
@@ -119,8 +119,8 @@ _ID: Field[PinStatus] = Field(
 )  # fmt: skip
 _OP: Field[PinStatus] = Field(
     "op", "OP", 6, 16, good=11, style="strong",
-    text=lambda status: plain(name_of(status.pin.op)),
-    short=lambda status: narrow.op(name_of(status.pin.op)),
+    text=lambda status: plain(op_label(status.pin.op)),
+    short=lambda status: narrow.op(op_label(status.pin.op)),
     about="the op that the pin is for",
 )  # fmt: skip
 _SHAPE: Field[PinStatus] = Field(
@@ -181,8 +181,8 @@ HISTORY_COLUMNS: tuple[Field[HistoryEntry], ...] = (
     ),
     Field(
         "op", "OP", 6, 16, drop=2, style="strong",
-        text=lambda entry: plain(name_of(entry.op)),
-        short=lambda entry: narrow.op(name_of(entry.op)),
+        text=lambda entry: plain(op_label(entry.op)),
+        short=lambda entry: narrow.op(op_label(entry.op)),
         about="the op that the pin was for",
     ),
     Field(
@@ -286,7 +286,7 @@ def undone_pins(undo: Undo) -> list[str]:
         label, again = plain(step.entry.label), step.again
         if step.entry.what != "unpin" and again is not None:
             label = f"{label}, {plain(again.label)} again"
-        lines.append(f"{step.entry.key.id}  {plain(name_of(step.entry.op))}  {label}")
+        lines.append(f"{step.entry.key.id}  {plain(op_label(step.entry.op))}  {label}")
     return lines
 
 
@@ -308,7 +308,7 @@ def _group_lines(undo: Undo, group: Group) -> list[str]:
 
 
 def _step_lines(step: UndoStep) -> list[str]:
-    entry, again, op = step.entry, step.again, plain(name_of(step.entry.op))
+    entry, again, op = step.entry, step.again, plain(op_label(step.entry.op))
     label, made = plain(entry.label), f"{moment(entry.when)} by {plain(entry.who)}."
     if again is None:
         return [f"Takes back the pin of {op} to {label}.", f"Pinned {made}"]

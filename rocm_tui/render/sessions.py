@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backend.model.activity import Activity
+from backend.model.session import Activity
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, text_table
 from rocm_tui.session import numbers as fmt

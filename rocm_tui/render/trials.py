@@ -11,8 +11,7 @@ from backend.counted import counted
 from backend.measure.trial import LEAST_PROCESSES, ArmStanding
 from backend.measure.verdict import MARGIN
 from backend.model.choice import Choice
-from backend.model.graph import Arm, Graph
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Arm, Graph, Trial, TrialArm
 from backend.model.tuning import Tuning
 from backend.wire.codec import to_json
 from rocm_tui.harmless import plain

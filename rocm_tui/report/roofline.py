@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from backend.model.cache_level import CacheLevel
 from backend.model.choice import Choice
 from backend.model.ops import flops, traffic
 from backend.model.origin import device_kind
 from backend.model.session import Session
 from backend.model.tuning import Tuning
+from backend.wire.jobs import CacheLevel
 from rocm_tui.session import stats
 from rocm_tui.session.devices import (
     MathKind,

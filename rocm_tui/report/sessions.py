@@ -8,8 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from backend.model.activity import Activity
-from backend.model.session import Session
+from backend.model.session import Activity, Session
 from rocm_tui.compare.comparison import tuning_seconds
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.sessions import Process, names

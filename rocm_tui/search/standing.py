@@ -9,8 +9,7 @@ from statistics import median
 
 from backend.measure.trial import across_processes
 from backend.model.choice import Verdict
-from backend.model.graph import Arm, Swap
-from backend.model.trial import TrialArm
+from backend.model.graph import Arm, Swap, TrialArm
 from rocm_tui.search.errors import LOOKS, confirming_error
 from rocm_tui.search.types import Candidate, Search, Subject, Try, agrees, results
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from backend.model.choice import Verdict
-from backend.model.graph import Arm, Swap
+from backend.model.graph import Arm, Swap, Trial, TrialArm
 from backend.model.problem import TuningKey
-from backend.model.trial import Trial, TrialArm
 
 VERSION = 1
 

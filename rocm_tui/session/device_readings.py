@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backend.counted import noun
-from backend.measure.machine.devices import NOTHING, Seen
+from backend.measure.devices import NOTHING, LatestReading
 from backend.model.session import Fault
 from rocm_tui.harmless import plain
 
@@ -30,7 +30,7 @@ class DeviceReading:
     why: str = ""
 
 
-def settled_reading(seen: Seen, before: DeviceReading | None = None) -> DeviceReading:
+def settled_reading(seen: LatestReading, before: DeviceReading | None = None) -> DeviceReading:
     """The cell of a device that now tells this, where `before` stands there."""
     device, reading = seen.device, seen.reading or NOTHING
     old = before or DeviceReading(device.label, device.name)
@@ -71,7 +71,7 @@ def _gib(count: float) -> str:
     return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
 
 
-def device_in_words(seen: Seen) -> tuple[str, str]:
+def device_in_words(seen: LatestReading) -> tuple[str, str]:
     """For `doctor`: what a device tells, and why it tells not all of it."""
     one = settled_reading(seen)
     place = f" at {seen.device.place}" if seen.device.place else ""
@@ -87,7 +87,7 @@ def device_in_words(seen: Seen) -> tuple[str, str]:
     return plain(f"{one.name or 'GPU'}{place}: {text}"), plain(_missing(seen))
 
 
-def troubles(devices: Iterable[Seen]) -> list[Fault]:
+def troubles(devices: Iterable[LatestReading]) -> list[Fault]:
     """Why there are dashes in the strip: each reason once, with the devices that have it."""
     labels: dict[str, list[str]] = {}
     for seen in devices:
@@ -99,6 +99,6 @@ def troubles(devices: Iterable[Seen]) -> list[Fault]:
     ]
 
 
-def _missing(seen: Seen) -> str:
+def _missing(seen: LatestReading) -> str:
     """Why a device tells nothing, or not all."""
     return seen.why or "; ".join((seen.reading or NOTHING).unread)

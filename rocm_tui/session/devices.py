@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal, get_args
 
-from backend.model.cache_level import CacheLevel
 from backend.model.choice import Choice
 from backend.model.ops import factors, flops, traffic
 from backend.model.origin import device_kind
 from backend.model.problem import Problem
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
+from backend.wire.jobs import CacheLevel
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 

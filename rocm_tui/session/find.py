@@ -8,8 +8,7 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
-from backend.model.inductor_kernel import SYSTEM, is_inductors
-from backend.model.kernel import TRITON, is_digest
+from backend.model.inductor_kernel import SYSTEM, TRITON, is_digest, is_inductors
 from backend.model.pin import Pin
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning

@@ -13,16 +13,14 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
-from backend.model.graph import Graph, GraphTimes, TuningUse
+from backend.model.graph import Graph, GraphTimes, Trial, TuningUse
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.model.trial import Trial
 from backend.pins.graphs.index import MAX_BYTES, FolderMemory, GraphEntry, read_entry
-from backend.pins.graphs.match import Wanted
+from backend.pins.graphs.match import GraphUse, GraphUses, Wanted
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import read_graph_text
-from backend.pins.graphs.uses import GraphUses, Held
 from rocm_tui.errors import NoSuchGraph
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, Record
@@ -257,7 +255,7 @@ def _told(
 
 def _tunings_held(
     graph: GraphUses, tunings: Iterable[TuningKey]
-) -> Iterator[tuple[TuningKey, Held]]:
+) -> Iterator[tuple[TuningKey, GraphUse]]:
     """A text does not tell the precision: of several tunings that differ in it alone, none."""
     parts: dict[tuple[str, str], list[TuningKey]] = {}
     for tuning in tunings:
@@ -281,7 +279,7 @@ def _questions(tuning: TuningKey, choices: Choices, sources: ChoiceSources) -> l
 
 
 def _externs(
-    graph: GraphUses, held: Mapping[TuningKey, Held]
+    graph: GraphUses, held: Mapping[TuningKey, GraphUse]
 ) -> Iterator[tuple[str, TuningKey | None]]:
     tunings = {at: tuning for tuning, part in held.items() for at in part.externs}
     for at, name in enumerate(graph.externs):

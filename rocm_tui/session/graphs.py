@@ -24,11 +24,10 @@ from heapq import merge
 from pathlib import PurePath
 from typing import Literal
 
-from backend.model.graph import Graph, GraphTimes, TuningUse
+from backend.model.graph import Graph, GraphTimes, Trial, TuningUse
 from backend.model.origin import extern_name, kind_of
 from backend.model.problem import TuningKey, device_of
 from backend.model.session import Session, systems_of
-from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, TrialSeen
 from rocm_tui.session import stats

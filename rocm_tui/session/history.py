@@ -16,8 +16,7 @@ from typing import Any, Literal
 from backend.counted import counted
 from backend.disk.safe import open_regular
 from backend.errors import StoreError
-from backend.model.inductor_kernel import is_kernel
-from backend.model.kernel import alike
+from backend.model.inductor_kernel import alike, is_kernel
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from backend.pins.file import HistoryEntry

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.cache import code, triton
-from backend.cache.code import read_file
-from backend.cache.triton import Kernel
+from backend.cache import code
+from backend.cache.code import Kernel, read_file
 from backend.model.choice import Choice, parse_config
 from backend.model.origin import (
     any_toolchain,
@@ -77,14 +76,14 @@ class KernelResources:
     def _stock(self, hashes: Iterable[str], arch: str) -> dict[str, ResourceUse | Unknown]:
         """Of kernels that Triton keeps. A look goes through all of its folders, so what it found is
         kept, and what it did not until something was compiled."""
-        folders = triton.folders_of(self._root)
+        folders = code.folders_of(self._root)
         stamp = tuple((folder, _changed(folder)) for folder in folders)
         if stamp != self._stamp:
             self._stamp, self._stock_known = stamp, {}
         for hash_ in hashes:
             module = code.module_of(self._root, hash_)
             if (hash_, arch) not in self._stock_known and module is not None:
-                self._stock_known[hash_, arch] = _of_arch(triton.kernels_of(module, folders), arch)
+                self._stock_known[hash_, arch] = _of_arch(code.kernels_of(module, folders), arch)
         found = {hash_: self._stock_known.get((hash_, arch)) for hash_ in hashes}
         return {hash_: known for hash_, known in found.items() if known is not None}
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from backend.cache import code
 from backend.cache import code as inductor
-from backend.cache import triton
 from backend.cache.best_config import is_folder
 from backend.disk.layout import Layout
 from backend.errors import InputsKeyInvalid
@@ -97,7 +97,7 @@ def kernel_of(
         return ChoiceKernel((source, *assembled), answer or Unknown("it is no kernel of a GPU"))
     if source.language != "python" or source.path is None:
         return ChoiceKernel((source,), Unknown("a CPU has no such resources"))
-    compiled = triton.kernels_of(source.path, triton.folders_of(layout.root))
+    compiled = code.kernels_of(source.path, code.folders_of(layout.root))
     arch = session.arch.partition(":")[0] if session and session.arch else None
     compiled = [kernel for kernel in compiled if kernel.arch == arch] or compiled
     if not compiled:
@@ -226,7 +226,7 @@ def _assembly(source: Stage) -> Stage:
     return Stage(name, "listing", about, target=source.target)
 
 
-def _stages(compiled: Sequence[triton.Kernel]) -> list[Stage]:
+def _stages(compiled: Sequence[code.Kernel]) -> list[Stage]:
     """Of each arch; the arch is named where there are several."""
     stages: list[Stage] = []
     for kernel in compiled:

@@ -18,11 +18,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 from backend.model.choice import Measurement
-from backend.model.kernel import TRITON
+from backend.model.graph import Trial
+from backend.model.inductor_kernel import TRITON
 from backend.model.pin import PinState
 from backend.model.problem import TuningKey
 from backend.model.session import Fault, Session
-from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     ActivitySeen,

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backend.model.choice import Choice
-from backend.model.inductor_kernel import is_inductors, is_kernel
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import TRITON, is_inductors, is_kernel
 from backend.model.origin import is_library, provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain

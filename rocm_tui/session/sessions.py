@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from backend.counted import counted
-from backend.model.activity import Activity
-from backend.model.session import Session
+from backend.model.session import Activity, Session
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.ingest.records import ActivitySeen
 from rocm_tui.meant import did_you_mean

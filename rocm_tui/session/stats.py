@@ -27,8 +27,7 @@ from sys import intern
 from typing import Literal
 
 from backend.model.choice import Choice, MeasuredChoice, Verdict
-from backend.model.inductor_kernel import is_kernel
-from backend.model.kernel import kernel_of, sizes_of
+from backend.model.inductor_kernel import is_kernel, kernel_of, sizes_of
 from backend.model.ops import OPS, flops, gemm_sizes, product_of
 from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape

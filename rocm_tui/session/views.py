@@ -23,8 +23,7 @@ from typing import TypeVar
 
 from backend.cache.variants import may_differ
 from backend.model.choice import Choice, sort_choices
-from backend.model.inductor_kernel import is_kernel
-from backend.model.kernel import alike
+from backend.model.inductor_kernel import alike, is_kernel
 from backend.model.origin import device_kind
 from backend.model.problem import Shape, TuningKey
 from backend.model.tuning import REUSED, Seconds, Tuning

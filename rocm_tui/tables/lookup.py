@@ -15,9 +15,9 @@ from pathlib import PurePath
 
 from backend.counted import counted
 from backend.tables.gemm import NotAProblem
-from backend.tables.hipblaslt_tuning import KEY
+from backend.tables.hipblaslt import KEY
 from backend.tables.model import Device, Entry, Table
-from backend.tables.registry import problem_of
+from backend.tables.registry import problem_of_entry
 from rocm_tui.ingest.asked import aiter, hipblaslt, inductor, moe, tunableop
 from rocm_tui.ingest.asked.ask import UNTOLD, Ask
 from rocm_tui.tables.device import may_be
@@ -114,7 +114,7 @@ def _products(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]
     wants = {(ask.op, ask.key): _Want(ask) for ask in asks}
     for entry in table.entries if wants else ():
         try:
-            problem = problem_of(table, entry)
+            problem = problem_of_entry(table, entry)
         except NotAProblem:
             continue
         want = wants.get((problem.op, inductor.key_of(problem) or ()))

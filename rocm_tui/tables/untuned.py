@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from backend.tables.moe import BLOCKS
+from backend.tables.ladder import BLOCKS
 from backend.tables.tunableop import UNSCALED
 from rocm_tui.ingest.asked import aiter, hipblaslt, moe, tunableop
 from rocm_tui.tables.coverage import Covered

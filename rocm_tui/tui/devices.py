@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rocm_tui.tui.screens.base import BaseScreen
 
 if TYPE_CHECKING:  # types only: what asks drivers is loaded in the thread
-    from backend.measure.machine.devices import Device
+    from backend.measure.devices import Device
 
 _MEMORY = "devices"
 _QUIET = "ROCM_TUI_DEVICES"
@@ -51,7 +51,7 @@ class Devices:
             threading.Thread(target=self._look, args=(asked,), name="devices", daemon=True).start()
 
     def _look(self, asked: bool) -> None:
-        from backend.measure.machine import devices  # drivers, off the event loop
+        from backend.measure import devices
 
         try:
             found = devices.gpus()

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from backend.model.activity import Activity, State
+from backend.model.session import Activity, ActivityState
 from rocm_tui.harmless import plain
 from rocm_tui.render.bars import bar
 from rocm_tui.render.sessions import state_text
@@ -17,7 +17,9 @@ from rocm_tui.session.sessions import Process, Processes, script
 if TYPE_CHECKING:  # loaded where a program was started, which most screens do not
     from rocm_tui.launch.launched import Launched
 
-_BUSY: frozenset[State] = frozenset(("importing", "compiling", "precompiling", "tuning", "waiting"))
+_BUSY: frozenset[ActivityState] = frozenset(
+    ("importing", "compiling", "precompiling", "tuning", "waiting")
+)
 _BAR = 12
 _MOST = 8
 """Processes that are named there."""

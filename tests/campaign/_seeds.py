@@ -31,10 +31,9 @@ from backend.model.events import (
     TuningMeasured,
     TuningStarted,
 )
-from backend.model.graph import Graph, Swap, TuningUse
+from backend.model.graph import Graph, Swap, Trial, TrialArm, TuningUse
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.model.trial import Trial, TrialArm
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, Share, SharedPin, share_text
 from backend.wire.events import encode as event_line

@@ -6,12 +6,12 @@ of a name, remove the name.
 
 AMBIGUOUS = frozenset(
     """
-    Access Agreement Answer Asked Bench Call Calls Change Check Code Compile Compiled
-    Computed Cpu Device Difference Differing Digit Done Doubt Ended Entry Facts Finding Gain Gone
-    Gpu GraphText Group Held Hit Kernel Launch Layout Library Limits Mark Member News
-    NotCompiled NotMeasured NotTried NotTuned NotVerified Offer Options Pair Part Place Plan Process
-    Program Progress Proof Proposal Pulse Reader Reading Record Recorded Refused Row Rule Run Seen
-    Share Single SingleChoice Site Source Standing Start Step Sums Table Taken Tally
-    TemplateKernel Told Trouble Unit Use Visits Wanted Watch Work WrongResult
+    Access Agreement Answer Asked Bench Call Calls Change Check Code Compile Compiled Computed
+    Device Difference Differing Digit Done Doubt Ended Entry Facts Finding Gain Gone Gpu
+    GraphText Group Hit Kernel Launch Library Limits Mark Member News NotCompiled NotMeasured
+    NotTried NotTuned NotVerified Offer Options Pair Part Place Plan Process Program Progress
+    Proof Proposal Pulse Reader Record Recorded Refused Row Rule Run Seen Share Single
+    SingleChoice Site Source Standing Start Step Sums Table Taken Tally TemplateKernel Told
+    Trouble Unit Use Visits Wanted Work WrongResult
     """.split()
 )

@@ -18,7 +18,7 @@ from backend.inductor.sampling import sampler as sampler_module
 from backend.inductor.sampling import timer as timer_module
 from backend.inductor.sampling.timer import GpuTimer, Repeat
 from backend.inductor.torch import tuning as torch_api
-from backend.measure.machine.state import State
+from backend.measure.sensors import DeviceState
 from backend.model.problem import TensorSpec
 from backend.processes.shared import Mark
 from backend.wire.codec import to_json
@@ -156,8 +156,8 @@ def job() -> dict[str, Any]:
     """A whole job beside a sensor that first reports a power cap, three times."""
     readings = iter([("power cap",)] * 3)
 
-    def sensor() -> State:
-        return State(2000.0, 65.5, 71.0, next(readings, ()))
+    def sensor() -> DeviceState:
+        return DeviceState(2000.0, 65.5, 71.0, next(readings, ()))
 
     sampler_module.sensor_of = lambda device: sensor
     program = rebuild("bmm", _specs((4, 48, 48), (4, 48, 48)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from backend.measure.machine import devices
+from backend.measure import devices
 from rocm_tui.cli.entry import main
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ from backend.model.events import (
     TuningMeasured,
     TuningStarted,
 )
-from backend.model.graph import Graph, TuningUse
+from backend.model.graph import Graph, Trial, TrialArm, TuningUse
 from backend.model.session import Session
-from backend.model.trial import Trial, TrialArm
 
 
 def inputs(m: int) -> str:

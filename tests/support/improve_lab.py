@@ -12,8 +12,7 @@ from typing import Any
 from backend.disk.layout import Layout
 from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.events import GraphCalled, GraphCompiled
-from backend.model.graph import Graph
-from backend.model.trial import Trial
+from backend.model.graph import Graph, Trial
 from backend.wire.jobs import MeasureJob, MeasureResult, TrialJob, TrialResult, WorkerJob
 from rocm_tui.actions.sources import load_model
 from rocm_tui.jobs.limits import JobError

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.cache.copies import copy_unpinned
+from backend.cache.autotune import copy_unpinned
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.events import GraphCompiled
 from backend.model.graph import Graph, Swap
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
-from backend.wire.jobs import TrialJob, WorkerJob
-from backend.wire.words import job_words
+from backend.wire.jobs import TrialJob, WorkerJob, job_words
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.verify_program import as_tuned

@@ -10,8 +10,7 @@ from statistics import NormalDist
 
 from backend.measure.trial import verdict_of
 from backend.model.choice import Verdict
-from backend.model.graph import Arm
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Arm, Trial, TrialArm
 from rocm_tui.search.steps import next_step
 from rocm_tui.search.types import (
     VERSION,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.disk.layout import Layout
-from backend.wire.jobs import WorkerJob
-from backend.wire.tunableop import TunableOpJob, TunableOpResult, TunedProduct
+from backend.wire.jobs import TunableOpJob, TunableOpResult, TunedProduct, WorkerJob
 from rocm_tui.actions.tunableop import Outcome, tune_products
 
 VALIDATORS = {"PT_VERSION": "2.13.0"}

@@ -36,11 +36,9 @@ from backend.model.events import RanksAsked
 from backend.model.options import text_of
 from backend.model.problem import parse_inputs_key
 from backend.model.tuning import Selection
-from backend.processes.identity import identity
+from backend.processes.tree import identity
 from backend.ranks import job
-from backend.ranks.board import NoBoard
-from backend.ranks.job import Place
-from backend.ranks.notes import Decision, Rank
+from backend.ranks.job import Decision, JobMember, NoBoard, Rank
 from backend.ranks.turns import Late, Lead, Taken, Turns, problem_name
 
 UNAGREED = "ranks do not choose together"
@@ -49,15 +47,15 @@ _here = threading.local()
 """`turn`: the one in which this thread tunes."""
 
 
-def place() -> Place | None:
+def place() -> JobMember | None:
     """This process in its job, by the environment, else by its process group."""
-    known = job.place()
+    known = job.job_member()
     group: Any = sys.modules.get("torch.distributed")
     if known is not None or group is None or not group.is_available():
         return known
     if not group.is_initialized() or group.get_world_size() < 2:
         return None
-    return Place(group.get_rank(), group.get_world_size())
+    return JobMember(group.get_rank(), group.get_world_size())
 
 
 class Agreement:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend.cache.journal import Tuned
-from backend.cache.taken_over import for_devices, write_modules
-from backend.cache.variants import ChoiceVariants
+from backend.cache.variants import ChoiceVariants, for_devices, write_modules
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
 

@@ -22,7 +22,7 @@ from backend.inductor.guard import say_once
 from backend.inductor.hooks.environment import home, rank, run_info
 from backend.model.events import Event, HooksOff, SessionEnded, SessionStarted
 from backend.model.session import Session
-from backend.processes.identity import identity
+from backend.processes.tree import identity
 
 
 class Recorder:

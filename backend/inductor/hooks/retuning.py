@@ -21,8 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from backend.cache.journal import Tuned, written
-from backend.cache.taken_over import Timings, for_devices, write_modules
-from backend.cache.variants import ChoiceVariants
+from backend.cache.variants import ChoiceVariants, Timings, for_devices, write_modules
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import say_once, shielded
@@ -37,7 +36,7 @@ from backend.model.choice import Choice
 from backend.model.origin import kind_of
 from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
-from backend.pins.retuned import hold_again, learn
+from backend.pins.store import hold_again, learn_times
 
 
 class Budget:
@@ -289,7 +288,7 @@ class _Again(Selector):
         taken_over = kept_as.of_others(timings, known)
         timings |= taken_over
         tuned = replace(tuned, timings=timings)
-        learn(layout, cache.path.name, tuned)
+        learn_times(layout, cache.path.name, tuned)
         try:
             cache.insert([tuned])
         except UnsafePath as error:

@@ -23,7 +23,7 @@ from backend.model.events import (
     ChoiceTimed,
     TuningStarted,
 )
-from backend.model.kernel import TRITON, dtypes_of, inputs_of
+from backend.model.inductor_kernel import TRITON, dtypes_of, inputs_of
 from backend.model.problem import TuningKey
 
 UNRECORDED = "a tuning of @triton.autotune is not recorded"

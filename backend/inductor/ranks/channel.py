@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from backend.disk.layout import Layout
 from backend.inductor.torch import stores
 from backend.ranks import job
-from backend.ranks.board import Board, FolderBoard, NoBoard
-from backend.ranks.job import Meeting
+from backend.ranks.job import Board, FolderBoard, Meeting, NoBoard
 
 _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 

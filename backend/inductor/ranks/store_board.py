@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from torch.distributed import TCPStore
 
 from backend.errors import brief
-from backend.ranks.board import NoBoard
+from backend.ranks.job import NoBoard
 
 CALL_SECONDS = 10.0
 """A server that does not answer for so long is given up."""

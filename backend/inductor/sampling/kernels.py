@@ -12,8 +12,7 @@ import torch
 
 from backend.inductor.sampling.kernel_bench import KernelBench
 from backend.inductor.sampling.outputs import Seen, outputs_of
-from backend.measure.measurement import measurement_of
-from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
+from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure, measurement_of
 from backend.model.choice import Measurement
 from backend.model.problem import TuningKey
 from backend.model.session import Session

@@ -6,24 +6,21 @@ import os
 
 import torch
 
-from backend.measure.machine.amd import Amd
-from backend.measure.machine.cpu import Cpu
-from backend.measure.machine.nvidia import Nvidia
-from backend.measure.machine.state import Sensor
+from backend.measure.sensors import AmdSensor, CpuSensor, NvidiaSensor, Sensor
 
 
 def sensor_of(device: torch.device) -> Sensor | None:
     """None where nobody tells."""
     try:
         if device.type == "cpu":
-            return Cpu(os.sched_getaffinity(0))
+            return CpuSensor(os.sched_getaffinity(0))
         if device.type != "cuda":
             return None
         properties = torch.cuda.get_device_properties(device)
         address = pci_address(properties)
         if torch.version.hip:
-            return Amd(address)
-        return Nvidia(address, str(getattr(properties, "uuid", "")) or None)
+            return AmdSensor(address)
+        return NvidiaSensor(address, str(getattr(properties, "uuid", "")) or None)
     except Exception:  # no library, no rights, a driver of another kind: that harms no measurement
         return None
 

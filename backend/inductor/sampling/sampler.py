@@ -9,8 +9,8 @@ import torch
 from backend.inductor.sampling.machine import sensor_of
 from backend.inductor.sampling.memory import product
 from backend.inductor.sampling.timer import Repeat, Run, nothing, timer_for
-from backend.measure.machine.state import State, Watch
 from backend.measure.rounds import Sample
+from backend.measure.sensors import DeviceState, SensorWatch
 from backend.model.choice import Caches
 
 TRIES = 4
@@ -28,7 +28,7 @@ class Sampler:
     def __init__(self, device: torch.device, caches: Caches) -> None:
         self.caches: Caches = caches
         self._timer = timer_for(device, caches)
-        self._watch = Watch(sensor_of(device))
+        self._watch = SensorWatch(sensor_of(device))
         self._device = device
         self._copies = 1
         self._repeats: dict[str, Repeat] = {}
@@ -42,7 +42,7 @@ class Sampler:
     def reference(self) -> Sample:
         return self._sample(_REFERENCE, [self._reference])
 
-    def state(self) -> State:
+    def state(self) -> DeviceState:
         return self._watch.state()
 
     def resolution_ms(self, hash: str) -> float:

@@ -8,34 +8,355 @@ An entry is a pickle, which is never loaded. In it stand, as plain text,
 - before each call of a kernel of ours, a comment that says which choice it is, for what.
 A template's kernel is called with whatever its packing and fusing left of the operands, so the
 graph is what tells the inputs of an op, and the wrapper which kernel serves it.
+
+A wrapper in Python has
+
+    assert_size_stride(arg0_1, (4, 32, 64), (2048, 64, 1))
+    buf0 = empty_strided_cpu((4, 32, 96), (3072, 96, 1), torch.float32)
+    extern_kernels.bmm(arg0_1, arg1_1, out=buf0)
+    cpp_fused_bmm_0(arg0_1, arg1_1, buf1)
+
+where one in C++ (`cpp_wrapper`, AOTInductor) has
+
+    assert_size_stride(arg0_1, {4L, 32L, 64L}, {2048L, 64L, 1L}, "input");
+    static constexpr int64_t int_array_0[] = {4L, 32L, 96L};
+    ...aoti_torch_empty_strided(3, int_array_0, int_array_1, cached_torch_dtype_float32, ...
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_bmm_out(buf0, arg0_1, arg1_1));
+    cpp_fused_bmm_0((const float*)(arg0_1.data_ptr()), ..., (float*)(buf1.data_ptr()));
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from backend.model.options import Options, of_text, text_of
 from backend.pins.graphs.parts import (
     HEADER,
     Call,
+    Dim,
     GraphTensor,
     Hints,
     Known,
     TemplateKernel,
+    dims,
+    fragment_nodes,
     graph_calls,
     graph_inputs,
+    kernel_config,
+    lines,
+    options_of,
     printed_graphs,
+    split_arguments,
 )
-from backend.pins.graphs.wrappers import (
-    CppWrapper,
-    PythonWrapper,
-    Wrapper,
-    is_cpp,
-    printed_hints,
-    python_hints,
+
+Dims = tuple[Dim, ...]
+
+
+class Wrapper(ABC):
+    """One generated module: its extern calls, tensors and template kernels, read line by line.
+
+    `known` are the tensors that the lines read so far have named.
+    """
+
+    call: re.Pattern[str]
+    """A line that may call a kernel of a template."""
+    sized: re.Pattern[str]
+    """The check of an input's sizes and strides."""
+
+    def __init__(self, text: str, inputs: Mapping[str, GraphTensor], hints: Hints) -> None:
+        self.hints = hints
+        self.known: Known = {**inputs, **self.made_inputs(text)}
+        self.externs: list[Call] = []
+        self.tensors: set[GraphTensor] = set(self.known.values())
+        kernels = {kernel.name: kernel for kernel in self.kernels(text)}
+        launches: dict[str, list[tuple[GraphTensor, ...]]] = {name: [] for name in kernels}
+        for line in lines(text):
+            self._learn(line)
+            launch = self.call.match(line)
+            if launch is not None and launch[1] in kernels:
+                launches[launch[1]] += self.launched(line, launch.end())
+        self.templates = [
+            replace(kernel, calls=tuple(launches[kernel.name])) for kernel in kernels.values()
+        ]
+
+    def _learn(self, line: str) -> None:
+        learned = self.learned(line)
+        if learned is not None:
+            name, operand = learned
+            self.known[name] = operand
+            self.tensors.add(operand)
+        call = self.extern_call(line)
+        if call is not None:
+            self.externs.append(call)
+            self.tensors.update(call.operands)
+
+    def made_inputs(self, text: str) -> Known:
+        """The inputs that the module's own benchmark makes."""
+        return {}
+
+    @abstractmethod
+    def kernels(self, text: str) -> Iterable[TemplateKernel]:
+        """Each kernel that looks like the template of a GEMM, a convolution or an attention."""
+
+    @abstractmethod
+    def learned(self, line: str) -> tuple[str, GraphTensor] | None:
+        """What a line says of a buffer: its making, its check, or that it is another by a new
+        name."""
+
+    @abstractmethod
+    def extern_call(self, line: str) -> Call | None:
+        """The call of a library kernel."""
+
+    @abstractmethod
+    def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
+        """The operands of a template's kernel, of which the arguments begin at `at`."""
+
+    def checked(self, line: str) -> tuple[str, GraphTensor] | None:
+        """What a check of an input says."""
+        match = self.sized.search(line)
+        return match and (match[1], self.viewed(match[1], self.dims(match[2]), self.dims(match[3])))
+
+    def viewed(self, name: str, sizes: Dims, strides: Dims) -> GraphTensor:
+        """The tensor `name` with other sizes and strides."""
+        base = self.known.get(name)
+        dtype, device = (base.dtype, base.device) if base else (None, None)
+        return GraphTensor(sizes, strides, dtype, device)
+
+    def dims(self, text: str) -> Dims:
+        return dims(text, self.hints)
+
+
+# Python
+
+_TUPLE = r"\(([^()\n]{0,400})\)"
+_ASSERT = re.compile(rf"assert_size_stride\((\w{{1,200}}), {_TUPLE}, {_TUPLE}")
+_EMPTY = re.compile(
+    rf"\b(\w{{1,200}}) = empty_strided(?:_(\w{{1,40}}))?\({_TUPLE}, {_TUPLE}, "
+    rf"(?:dtype=)?torch\.(\w{{1,40}})"
 )
+_RAND = re.compile(
+    rf"\b(\w{{1,200}}) = rand_strided\({_TUPLE}, {_TUPLE}, device='(\w{{1,40}})[^'\n]{{0,40}}', "
+    rf"dtype=torch\.(\w{{1,40}})\)"
+)
+_VIEW = re.compile(rf"reinterpret_tensor\((\w{{1,200}}), {_TUPLE}, {_TUPLE}, [^()\n]{{0,400}}\)")
+_ALIAS = re.compile(
+    r"[ \t]{0,200}(\w{1,200}) = (reinterpret_tensor\([^\n]{0,2000}\)|\w{1,200}); del \w"
+)
+_EXTERN = re.compile(
+    r"\b(?:torch\.ops\.\w{1,80}|extern_kernels|aten|mkldnn|mkl|quantized)"
+    r"\.(\w{1,80})(?:\.\w{1,80})?\("
+)
+_KERNEL = re.compile(r"^(\w{1,200}) = async_compile\.(\w{1,80})\(", re.MULTILINE)
+_MICRO_GEMM = re.compile(r"micro_gemm|_mm\(X, W, Y")
+_GEMM_ONLY = {"cuda", "rocm", "cutlass", "ck", "cutedsl", "nv_universal_gemm"}
+"""Compilers that Inductor uses for templates alone."""
+
+
+class PythonWrapper(Wrapper):
+    call = re.compile(r"[ \t]{1,200}(\w{1,200})(?:\.run)?\(")
+    sized = _ASSERT
+
+    def made_inputs(self, text: str) -> Known:
+        return {m[1]: self._made(m[2], m[3], m[5], m[4]) for m in _RAND.finditer(text)}
+
+    def _made(self, sizes: str, strides: str, dtype: str, device: str) -> GraphTensor:
+        return GraphTensor(self.dims(sizes), self.dims(strides), f"torch.{dtype}", device)
+
+    def learned(self, line: str) -> tuple[str, GraphTensor] | None:
+        if match := _EMPTY.search(line):
+            name, device, sizes, strides, dtype = match.groups()
+            return name, replace(self._made(sizes, strides, dtype, device), computed=True)
+        if checked := self.checked(line):
+            return checked
+        if match := _ALIAS.match(line):
+            operand = self._operand(match[2])
+            return None if operand is None else (match[1], operand)
+        return None
+
+    def extern_call(self, line: str) -> Call | None:
+        line = line.rstrip()
+        match = _EXTERN.search(line) if line.endswith(")") else None
+        if match is None:
+            return None
+        arguments = line[match.end() : -1]
+        options = options_of(match[1], arguments)
+        return Call(match[1], tuple(self._operands(arguments)), options=options)
+
+    def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
+        line = line.rstrip()
+        return [tuple(self._operands(line[at:-1]))] if line.endswith(")") else []
+
+    def _operands(self, arguments: str) -> Iterator[GraphTensor]:
+        for argument in split_arguments(arguments):
+            if "=" in argument.partition("(")[0]:
+                continue
+            operand = self._operand(argument)
+            if operand is not None:
+                yield operand
+
+    def _operand(self, text: str) -> GraphTensor | None:
+        match = _VIEW.fullmatch(text)
+        if match is None:
+            return self.known.get(text)
+        return self.viewed(match[1], self.dims(match[2]), self.dims(match[3]))
+
+    def kernels(self, text: str) -> Iterator[TemplateKernel]:
+        made = list(_KERNEL.finditer(text))
+        starts = [match.start() for match in made]
+        last = 0
+        for match, end in zip(made, [*starts[1:], len(text)], strict=False):
+            before, last = text[last : match.start()], match.start()
+            body, compiler = text[match.start() : end], match[2]
+            if "triton_tem" in match[1] or compiler in _GEMM_ONLY or _MICRO_GEMM.search(body):
+                kind = "cpp" if "cpp" in compiler else compiler
+                config = kernel_config(body, kind)
+                yield TemplateKernel(match[1], kind, config, fragment_nodes(before))
+
+
+def python_hints(text: str) -> dict[str, int]:
+    """The value of each symbol, where an input is checked against it and made for a benchmark."""
+    made = {m[1]: m[2].split(",") for m in _RAND.finditer(text)}
+    hints: dict[str, int] = {}
+    for match in _ASSERT.finditer(text):
+        for symbol, value in zip(match[2].split(","), made.get(match[1], ()), strict=False):
+            symbol, value = symbol.strip(), value.strip()
+            if symbol.isidentifier() and value.isascii() and value.isdigit() and len(value) < 20:
+                hints[symbol] = int(value)
+    return hints
+
+
+# C++
+
+ENTRIES = ("inductor_entry_impl(", "AOTInductorModel::run_impl(")
+"""The function that a C++ wrapper is for: of `cpp_wrapper`, of AOTInductor."""
+
+_BRACES = r"\{([^{}()\n]{0,400})\}"
+_ARRAY = re.compile(rf"\bint64_t (\w{{1,100}})\[\] = {_BRACES};")
+_EMPTY_CPP = re.compile(
+    r"aoti_torch_empty_strided\(\d{1,3}, (\w{1,100}), (\w{1,100}), "
+    r"cached_torch_dtype_(\w{1,40}), cached_torch_device_type_(\w{1,40}), [^\n&]{0,100}"
+    r"&(\w{1,200})_handle\)"
+)
+_VIEW_CPP = re.compile(
+    r"reinterpret_tensor_wrapper\((\w{1,200}), \d{1,3}, (\w{1,100}), (\w{1,100}), "
+)
+_ALIAS_CPP = re.compile(r"[ \t]{0,200}(?:auto|[\w:<>()]{1,80}) (\w{1,200}) = ([^\n]{1,2000});")
+_MOVE = re.compile(r"std::move\((\w{1,200})\)")
+_SHIM = re.compile(r"\baoti_torch_(?:(?:cpu|cuda|hip|xpu|mps)_)?(\w{1,100})\(")
+_BY_NAME = re.compile(r"\bcustom_op_wrapper\(\"(?:torch\.ops\.)?(\w{1,80})(?:::|\.)(\w{1,80})")
+_CPP_KERNEL = re.compile(r"\b(cpp_\w{1,180}?)_(?:kernel_)?micro_gemm")
+_TRITON_KERNEL = re.compile(r"\b(triton_tem_\w{1,180})\b")
+_TRITON_SOURCE = re.compile(r"\bdef (triton_tem_\w{1,180})\(")
+_DECORATOR = 4000
+"""Characters before a Triton kernel in which its decorator says how it is launched."""
+_NAME = re.compile(r"\b[A-Za-z_]\w{0,200}\b")
+_HINT = re.compile(r"reader\.symint\((\d{1,18})(?:, expr='(\w{1,60})')?\)(?:  # (\w{1,200}))?")
+_SYMBOL = re.compile(r"\b(s\d{1,10}) = (\w{1,200})\b")
+_ALIASES = {
+    "_weight_int4pack_mm_cpu_tensor": "int4mm_packed_weight_cpu",
+    "_linear_pointwise_binary": "_linear_pointwise",
+}
+"""What the shim calls otherwise than the Python wrapper."""
+_LIBRARIES = ("mkldnn_", "mkl_", "quantized_", "onednn_")
+
+
+def is_cpp(text: str) -> bool:
+    """Whether there is a C++ wrapper in `text`."""
+    return any(entry in text for entry in ENTRIES)
+
+
+class CppWrapper(Wrapper):
+    call = re.compile(r"[ \t]{1,200}(?:call_)?(\w{1,200})\(")
+    sized = re.compile(rf"assert_size_stride\((\w{{1,200}}), {_BRACES}, {_BRACES}")
+
+    def __init__(self, text: str, inputs: Mapping[str, GraphTensor], hints: Hints) -> None:
+        self._arrays = {m[1]: dims(m[2], hints) for m in _ARRAY.finditer(text)}
+        super().__init__(text, inputs, hints)
+
+    def learned(self, line: str) -> tuple[str, GraphTensor] | None:
+        if match := _EMPTY_CPP.search(line):
+            sizes, strides, dtype, device, name = match.groups()
+            if sizes not in self._arrays or strides not in self._arrays:
+                return None
+            sized = self._arrays[sizes], self._arrays[strides]
+            return name, GraphTensor(*sized, f"torch.{dtype}", device, True)
+        if checked := self.checked(line):
+            return checked
+        if match := _ALIAS_CPP.match(line):
+            moved = _MOVE.search(match[2])
+            operand = self.known.get(moved[1]) if moved else self._view(match[2])
+            return None if operand is None else (match[1], operand)
+        return None
+
+    def extern_call(self, line: str) -> Call | None:
+        if match := _SHIM.search(line):
+            name = match[1]
+            operands = list(self._operands(line[match.end() :]))
+            if name.endswith("_out"):
+                name, operands = name.removesuffix("_out"), operands[1:]
+            for library in _LIBRARIES:
+                name = name.removeprefix(library)
+            return Call(_ALIASES.get(name, name), tuple(operands))
+        if match := _BY_NAME.search(line):
+            return Call(match[2], tuple(self._operands(line[match.end() :])))
+        return None
+
+    def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
+        operands = tuple(self._operands(line[at:]))
+        return [operands] if operands else []
+
+    def _operands(self, arguments: str) -> Iterator[GraphTensor]:
+        """The tensors among arguments that stand up to the end of a line."""
+        for argument in split_arguments(arguments):
+            operand = self._view(argument)
+            if operand is None:
+                names = _NAME.findall(argument[:400])
+                operand = next((self.known[name] for name in names if name in self.known), None)
+            if operand is not None:
+                yield operand
+
+    def _view(self, text: str) -> GraphTensor | None:
+        match = _VIEW_CPP.search(text)
+        if match is None or match[2] not in self._arrays or match[3] not in self._arrays:
+            return None
+        return self.viewed(match[1], self._arrays[match[2]], self._arrays[match[3]])
+
+    def kernels(self, text: str) -> Iterator[TemplateKernel]:
+        firsts: dict[str, int] = {}
+        for match in _CPP_KERNEL.finditer(text):
+            firsts.setdefault(match[1], match.start())
+        starts = [*firsts.values(), len(text)]
+        for name, start, end in zip(firsts, starts, starts[1:], strict=False):
+            yield TemplateKernel(name, "cpp", kernel_config(text[start:end], "cpp"))
+        # The source of a Triton kernel stands where the wrapper compiles it, else as a comment.
+        made = list(_TRITON_SOURCE.finditer(text))
+        last = 0
+        triton: dict[str, TemplateKernel] = {}
+        for match, end in zip(made, [*(m.start() for m in made[1:]), len(text)], strict=False):
+            before, last = text[last : match.start()], match.end()
+            body = before[-_DECORATOR:] + text[match.start() : end].partition("\ndef call")[0]
+            config = kernel_config(body, "triton")
+            triton[match[1]] = TemplateKernel(match[1], "triton", config, fragment_nodes(before))
+        for name in dict.fromkeys(_TRITON_KERNEL.findall(text)):
+            yield triton.get(name) or TemplateKernel(name, "triton", ())
+
+
+def printed_hints(text: str) -> dict[str, int]:
+    """The value of each symbol, as the reproducer that an entry holds makes it."""
+    named: dict[str, int] = {}
+    hints: dict[str, int] = {}
+    for value, symbol, parameter in _HINT.findall(text):
+        if symbol:
+            hints[symbol] = int(value)
+        if parameter:
+            named[parameter] = int(value)
+    for symbol, parameter in _SYMBOL.findall(text) if named else ():
+        if parameter in named:
+            hints.setdefault(symbol, named[parameter])
+    return hints
 
 
 @dataclass(frozen=True, slots=True)

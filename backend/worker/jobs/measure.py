@@ -25,8 +25,7 @@ from backend.inductor.sampling.outputs import Seen, outputs_of
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.truth.choices import asked_of
 from backend.inductor.truth.problem import NoReference
-from backend.measure.measurement import measurement_of
-from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
+from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure, measurement_of
 from backend.model.choice import Caches, Measurement
 from backend.model.events import SessionEnded, TuningMeasured
 from backend.model.ops import OPS

@@ -15,10 +15,9 @@ from functools import partial
 import torch
 
 from backend.inductor.torch import tuning as torch_api
-from backend.measure.machine.caches import cpu_caches
-from backend.model.cache_level import CacheLevel
+from backend.measure.devices import cpu_caches
 from backend.processes.shared import Mark
-from backend.wire.jobs import Arithmetic, BadJob, PeakJob, PeakResult
+from backend.wire.jobs import Arithmetic, BadJob, CacheLevel, PeakJob, PeakResult
 from backend.worker.protocol import TellProgress
 
 _SECONDS = 0.3

@@ -30,8 +30,7 @@ from backend.inductor.torch.compiling import CompiledGraph
 from backend.measure.disturbance import disturbances
 from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
 from backend.model.events import GraphTried, SessionEnded
-from backend.model.graph import Arm
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Arm, Trial, TrialArm
 from backend.processes.shared import Mark
 from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import BadJob, TrialJob, TrialResult

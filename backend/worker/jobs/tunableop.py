@@ -16,8 +16,7 @@ import torch
 
 from backend.errors import brief
 from backend.processes.shared import Mark
-from backend.wire.jobs import BadJob
-from backend.wire.tunableop import TunableOpJob, TunableOpResult, TunedProduct
+from backend.wire.jobs import BadJob, TunableOpJob, TunableOpResult, TunedProduct
 from backend.worker.protocol import TellProgress
 
 _OURS = ("ENABLED", "TUNING", "RECORD_UNTUNED", "FILENAME")

@@ -22,8 +22,8 @@ from backend.inductor.sampling.timer import Repeat, timer_for
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
 from backend.inductor.torch.compiling import CompiledGraph
-from backend.measure.machine.state import State, Watch
 from backend.measure.rounds import ChoiceBroke, Rounds, Sample
+from backend.measure.sensors import DeviceState, SensorWatch
 from backend.measure.trial import judge_arms
 from backend.model.choice import MeasuredChoice
 from backend.model.graph import Clock
@@ -93,7 +93,7 @@ class PassBench:
         self._device = device
         self._mark, self._blamed = mark, blamed
         self._timer = timer_for(device, "hot" if device.type == "cpu" else "cold")
-        self._watch = Watch(sensor_of(device))
+        self._watch = SensorWatch(sensor_of(device))
         mutated = sorted(set().union(*(arm.mutated for arm in arms.values())))
         self._before = [(at, _memory(self._inputs[at]).clone()) for at in mutated]
         self._runs: dict[str, Run] = {}
@@ -145,7 +145,7 @@ class PassBench:
     def reference(self) -> Sample:
         return self._sample(_REFERENCE, self._reference)
 
-    def state(self) -> State:
+    def state(self) -> DeviceState:
         return self._watch.state()
 
     def resolution_ms(self, hash: str) -> float:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 
-from backend.tables.hipblaslt import WORD
-from backend.tables.hipblaslt_tuning import KEY
-from backend.tables.hipblaslt_tuning import TUNER as TABLES
+from backend.tables.hipblaslt import KEY, WORD
+from backend.tables.hipblaslt import TUNER as TABLES
 from rocm_tui.ingest.asked.ask import Answer, Ask, Marker, Said
 
 TUNER = TABLES.name

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 
+from backend.tables.ladder import BLOCKS, MOE_OP, moe_name
+from backend.tables.ladder import MOE as TABLES
 from backend.tables.model import Device
-from backend.tables.moe import BLOCKS, OP, told_of
-from backend.tables.moe import TUNER as TABLES
 from rocm_tui.ingest.asked.ask import Answer, Ask, Marker, Said
 
 TUNER = TABLES.name
@@ -28,11 +28,11 @@ _OLDER = re.compile(r"Fallback to triton version (\S{1,20}) ")
 
 def _said(text: str, answer: Answer, way: str) -> Said | None:
     found = _PATH.search(text)
-    told = told_of(found[2]) if found else {}
+    told = moe_name(found[2]) if found else {}
     if found is None or not told:
         return None
     device = Device(name=told.pop("device_name", ""))
-    op = BLOCKS if "K" in told else OP
+    op = BLOCKS if "K" in told else MOE_OP
     return Said(Ask(TUNER, op, tuple(told.items()), device), answer, way, found[0], device)
 
 

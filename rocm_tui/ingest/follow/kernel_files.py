@@ -25,7 +25,7 @@ from typing import ClassVar
 from backend.cache import best_config, configs
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
-from backend.model.kernel import is_digest
+from backend.model.inductor_kernel import is_digest
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean

@@ -21,7 +21,7 @@ from typing import Literal
 
 from backend.counted import counted
 from backend.disk.layout import Layout
-from backend.model.kernel import is_digest
+from backend.model.inductor_kernel import is_digest
 from rocm_tui.config.reading import config
 from rocm_tui.ingest.formats import configs
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats

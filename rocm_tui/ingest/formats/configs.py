@@ -9,7 +9,7 @@ from pathlib import Path
 from backend.cache.configs import SUFFIX, TunedKernel, parse
 from backend.errors import CacheUnreadable
 from backend.model.choice import Choice, sort_choices
-from backend.model.kernel import TRITON, dtypes_of, is_digest
+from backend.model.inductor_kernel import TRITON, dtypes_of, is_digest
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import DOCUMENTS, Format, NotReadable

@@ -9,9 +9,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from backend.model.events import GraphCalled, GraphCompiled, GraphTried
-from backend.model.graph import Graph, GraphTimes
+from backend.model.graph import Graph, GraphTimes, Trial, TrialArm
 from backend.model.session import LATEST, Session
-from backend.model.trial import Trial, TrialArm
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.records import GraphSeen, Record, TrialSeen

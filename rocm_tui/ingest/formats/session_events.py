@@ -6,13 +6,12 @@ import os
 import typing
 from dataclasses import dataclass, replace
 
-from backend.model.activity import Activity, State
 from backend.model.events import ActivityChanged, ProcessExited, SessionEnded
-from backend.model.session import LATEST, Session
-from backend.model.word import is_word
+from backend.model.session import LATEST, Activity, ActivityState, Session
+from backend.model.tuning import is_word
 from rocm_tui.ingest.records import ActivitySeen
 
-_WORDS: dict[str, State] = {
+_WORDS: dict[str, ActivityState] = {
     "importing": "importing",
     "running": "running",
     "compiling": "compiling",
@@ -24,7 +23,7 @@ MOST_STATUS = 255
 class Progress:
     """Of a tuning that goes on."""
 
-    state: State
+    state: ActivityState
     op: str
     since: float | None
     done: int
@@ -35,7 +34,7 @@ class Progress:
 def _doing(word: str) -> str | None:
     """What it does: a state, or the word of a later version, as it stands there. None for what is
     no such word, and for one that is not its own to say, such as that it died."""
-    if word in typing.get_args(State):
+    if word in typing.get_args(ActivityState):
         return _WORDS.get(word)
     return None if is_word(word) else word
 
@@ -56,7 +55,7 @@ class ActivityFold:
         self._session = session
         self._seen_from_here = self._lives() is not None
         if self._told is None:
-            state: State = "running" if session.torch else "starting"
+            state: ActivityState = "running" if session.torch else "starting"
             self._told = Activity(state, state, session.started or None)
 
     def take(self, event: ActivityChanged | SessionEnded | ProcessExited) -> None:
@@ -98,7 +97,7 @@ class ActivityFold:
         if session is None or session.host != os.uname().nodename:
             return None
         from backend.disk.sessions import is_released  # few logs are of this machine's processes
-        from backend.processes.identity import lives
+        from backend.processes.tree import lives
 
         known = lives(session.process)
         if known is not None or not session.locked:

@@ -17,7 +17,7 @@ import re
 from typing import NamedTuple
 
 from backend.model.choice import Choice
-from backend.model.kernel import TRITON, dtypes_of, inputs_of
+from backend.model.inductor_kernel import TRITON, dtypes_of, inputs_of
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.formats.autotune.grammar import Origin
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from backend.tables.begins import HIPBLASLT, MIOPEN
+from backend.tables.model import HIPBLASLT, MIOPEN
 from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, TABLES, Format, StreamReader
 from rocm_tui.ingest.records import Record
 

@@ -14,8 +14,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Literal
 
-from backend.model.inductor_kernel import is_kernel
-from backend.model.kernel import sizes_of
+from backend.model.inductor_kernel import is_kernel, sizes_of
 from backend.model.ops import gemm_sizes
 from backend.model.origin import device_kind, own_template, provider
 from backend.model.session import Session

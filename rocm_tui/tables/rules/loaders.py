@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from backend.tables.hipblaslt_tuning import INDEX
+from backend.tables.hipblaslt import INDEX
 from rocm_tui.tables.findings import Given, Hit, Level
 from rocm_tui.tables.sheet import UNITS_ARCH, Sheet
 

@@ -12,8 +12,7 @@ from textual.binding import BindingType
 
 from backend.counted import counted
 from backend.errors import StoreError
-from backend.model.graph import Arm
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Arm, Trial, TrialArm
 from rocm_tui.actions.improve import read_search
 from rocm_tui.actions.trial import text_of
 from rocm_tui.errors import RocmTuiError

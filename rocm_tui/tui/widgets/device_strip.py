@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.measure.machine.devices import Device, Readers
+from backend.measure.devices import Device, Readers
 from backend.model.session import Fault
 from rocm_tui.render import devices as cells
 from rocm_tui.render.table import Line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from backend.model.cache_level import CacheLevel
+from backend.wire.jobs import CacheLevel
 from rocm_tui.harmless import plain
 from rocm_tui.render import plot
 from rocm_tui.render.lines import filled

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from backend.disk.sessions import read_log
-from backend.model.activity import State
 from backend.model.events import ActivityChanged, BenchmarkStarted
+from backend.model.session import ActivityState
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record
 from rocm_tui.report.sessions import session_rows
@@ -55,7 +55,7 @@ class Seen:
 
     def __init__(self, cache: Path) -> None:
         self.model = Model()
-        self.states: dict[int, list[tuple[State, int, int]]] = {}
+        self.states: dict[int, list[tuple[ActivityState, int, int]]] = {}
         self._lock = threading.Lock()
         self.watcher = Watcher([str(cache)], self._take)
 
@@ -74,7 +74,7 @@ class Seen:
         with self._lock:
             return [row.process for row in session_rows(self.model)]
 
-    def until(self, what: str, *states: State, seconds: float = 120.0) -> list[Process]:
+    def until(self, what: str, *states: ActivityState, seconds: float = 120.0) -> list[Process]:
         """Wait until the processes of the job, as they are listed, are in these states."""
         end = time.monotonic() + seconds
         while True:

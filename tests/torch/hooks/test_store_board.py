@@ -17,8 +17,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.inductor.ranks import channel, store_board
 from backend.inductor.ranks.store_board import StoreBoard
-from backend.ranks.board import FolderBoard, NoBoard
-from backend.ranks.job import AGREE, FOLDER
+from backend.ranks.job import AGREE, FOLDER, FolderBoard, NoBoard
 
 pytestmark = pytest.mark.torch
 

@@ -18,8 +18,7 @@ from backend.disk.layout import Layout
 from backend.model.graph import Swap
 from backend.model.tuning import Tuning
 from backend.wire.flex import FlexCall, call_of, text_of
-from backend.wire.jobs import TrialJob, VerifyJob, WorkerJob
-from backend.wire.words import job_words
+from backend.wire.jobs import TrialJob, VerifyJob, WorkerJob, job_words
 from backend.worker.trial.drawn import drawn_inputs
 from backend.worker.trial.program import program_of
 from rocm_tui.actions.measure import measure_job

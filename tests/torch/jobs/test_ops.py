@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from backend.cache.copies import copy_unpinned
+from backend.cache.autotune import copy_unpinned
 from backend.disk.layout import Layout
 from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.truth.wrong import Asked, true_product
@@ -24,8 +24,7 @@ from backend.model.graph import Graph, Swap
 from backend.model.origin import is_own
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
-from backend.wire.jobs import TrialJob, WorkerJob
-from backend.wire.words import job_words
+from backend.wire.jobs import TrialJob, WorkerJob, job_words
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.verify_program import as_tuned

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backend.cache.copies import copy_unpinned
+from backend.cache.autotune import copy_unpinned
 from backend.disk.layout import Layout
 from backend.model.events import GraphCompiled
 from backend.model.graph import Swap
@@ -21,8 +21,7 @@ from backend.model.options import of_text
 from backend.model.problem import TensorSpec, TuningKey
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
-from backend.wire.jobs import TrialJob, WorkerJob
-from backend.wire.words import job_words
+from backend.wire.jobs import TrialJob, WorkerJob, job_words
 from backend.worker.options import OptionsUnknown, options_of
 from backend.worker.problem import rebuild
 from rocm_tui.actions.measure import measure_job

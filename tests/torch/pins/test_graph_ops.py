@@ -10,9 +10,8 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.model.origin import kind_of
-from backend.pins.graphs.fit import OPS
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import Wanted, judge, may_hold
+from backend.pins.graphs.match import OPS, Wanted, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, read_graph_text
 from tests.support.cpu_offers import onednn_takes_bfloat16

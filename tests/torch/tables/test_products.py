@@ -14,7 +14,7 @@ from torch.cuda import tunable
 from torch.overrides import TorchFunctionMode
 
 from backend.model.problem import Problem
-from backend.tables.gemm import problem_of
+from backend.tables.gemm import problem_of_gemm
 from backend.tables.tunableop import product_of
 
 pytestmark = pytest.mark.torch
@@ -52,7 +52,7 @@ def line(op: str, type: str, layout: str, sizes: tuple[int, int, int], gap: int,
 
 
 def problem(text: str) -> Problem:
-    return problem_of(product_of(*text.split(",")))
+    return problem_of_gemm(product_of(*text.split(",")))
 
 
 @pytest.fixture

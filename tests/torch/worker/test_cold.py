@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from backend.inductor.sampling.timer import MOST_COPIES, Repeat, cpu_cache_bytes, smallest_gap
-from backend.measure.machine.state import State
-from backend.measure.measurement import trouble_of
-from backend.measure.rounds import Rounds, Sample
+from backend.measure.rounds import Rounds, Sample, trouble_of
+from backend.measure.sensors import DeviceState
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python
@@ -100,7 +99,7 @@ def test_a_job_tells_how_the_device_was_doing_and_which_rounds_were_throttled(
     assert any(map(sentence.fullmatch, told["trouble"])), told["trouble"]
 
 
-def _rounds(clean: int, *states: State) -> Rounds:
+def _rounds(clean: int, *states: DeviceState) -> Rounds:
     rounds = Rounds(["a"], states=list(states), throttled=len(states))
     for series, count in ((rounds.clean, clean), (rounds.disturbed, len(states))):
         for _ in range(count):
@@ -109,7 +108,10 @@ def _rounds(clean: int, *states: State) -> Rounds:
 
 
 def test_throttled_rounds_are_told_with_their_reasons_and_alone_prove_nothing() -> None:
-    capped, hot = State(throttled=("power cap",)), State(throttled=("too hot", "power cap"))
+    capped, hot = (
+        DeviceState(throttled=("power cap",)),
+        DeviceState(throttled=("too hot", "power cap")),
+    )
     assert trouble_of(_rounds(20)) == ()
     assert trouble_of(_rounds(20, capped, hot)) == (
         "2 of 22 rounds do not count: throttled (power cap, too hot)",

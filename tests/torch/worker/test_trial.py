@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.cache.autotune import read_caches
-from backend.cache.copies import copy_unpinned
+from backend.cache.autotune import copy_unpinned, read_caches
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import GraphCompiled, GraphTried
@@ -22,8 +21,7 @@ from backend.model.graph import Graph, Swap
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
-from backend.wire.jobs import TrialJob, TrialResult
-from backend.wire.words import answer_of, job_words
+from backend.wire.jobs import TrialJob, TrialResult, answer_of, job_words
 from backend.worker.trial.kernels import kernels_of
 from rocm_tui.environment import find_python
 from rocm_tui.jobs.worker import Worker, spawn_worker

@@ -17,8 +17,7 @@ import pytest
 import torch
 
 from backend.processes.shared import Mark
-from backend.wire.jobs import BadJob
-from backend.wire.tunableop import TunableOpJob, TunableOpResult, TunedProduct
+from backend.wire.jobs import BadJob, TunableOpJob, TunableOpResult, TunedProduct
 from backend.worker.jobs import tunableop
 from rocm_tui.cli.entry import main
 

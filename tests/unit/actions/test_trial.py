@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement
-from backend.model.graph import Arm, Graph, GraphTimes, Swap, TuningUse
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Arm, Graph, GraphTimes, Swap, Trial, TrialArm, TuningUse
 from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress, TrialJob, TrialResult, WorkerJob
 from rocm_tui.actions.trial import (

@@ -18,8 +18,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.errors import NotWritable, UnsafePath
 from backend.pins.leftovers import leftovers, remove
-from backend.wire.jobs import WorkerJob
-from backend.wire.tunableop import TunableOpJob, TunableOpResult, TunedProduct
+from backend.wire.jobs import TunableOpJob, TunableOpResult, TunedProduct, WorkerJob
 from rocm_tui.actions.tunableop import Outcome, tune_products, wanted_in
 from rocm_tui.cli.entry import main
 from rocm_tui.errors import RocmTuiError

@@ -14,8 +14,7 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.events import SessionEnded, SessionStarted
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.wire.jobs import Progress, TuneJob
-from backend.wire.words import answer_of
+from backend.wire.jobs import Progress, TuneJob, answer_of
 from rocm_tui.actions.tune import backend_list, typed_problem
 from rocm_tui.cli.entry import main
 from rocm_tui.environment import device_env, device_to_measure, lane

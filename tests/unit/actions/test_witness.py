@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.inductor.hooks.kernels import FOLDER as FOLDER_OF_LAUNCHES
-from backend.model.kernel import TRITON, inputs_of
+from backend.model.inductor_kernel import TRITON, inputs_of
 from backend.model.pin import Pin
 from backend.pins.graphs.match import judge
 from backend.pins.graphs.text import read_graph_text

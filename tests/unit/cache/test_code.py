@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.cache import triton
+from backend.cache import code
 from backend.cache.code import MAX_BYTES, code_hash, code_of, digest_in
 from backend.toolchain.resources import Unknown
 from rocm_tui.session.kernel_resources import of_triton
@@ -38,7 +38,7 @@ def test_a_triton_choice_is_a_file_of_its_digest(root: Path) -> None:
 
 def test_what_triton_made_of_it_for_each_gpu(root: Path) -> None:
     module = root / "ab" / f"{NAME}.py"
-    kernels = {k.arch: k for k in triton.kernels_of(module, triton.folders_of(root, {}))}
+    kernels = {k.arch: k for k in code.kernels_of(module, code.folders_of(root, {}))}
     assert {*kernels} == {"gfx942", "sm_90"}
     amd, nvidia = kernels["gfx942"], kernels["sm_90"]
     assert [*amd.stages] == ["amdgcn", "llir", "ttgir", "ttir"]
@@ -51,7 +51,7 @@ def test_what_triton_made_of_it_for_each_gpu(root: Path) -> None:
 def test_what_the_kernel_takes_of_its_gpu(root: Path) -> None:
     pytest.importorskip("msgpack")
     module = root / "ab" / f"{NAME}.py"
-    kernels = {k.arch: k for k in triton.kernels_of(module, triton.folders_of(root, {}))}
+    kernels = {k.arch: k for k in code.kernels_of(module, code.folders_of(root, {}))}
     known = of_triton(kernels["gfx942"])
     assert not isinstance(known, Unknown)
     text = kernels["gfx942"].stages["amdgcn"].read_text()
@@ -63,7 +63,7 @@ def test_what_the_kernel_takes_of_its_gpu(root: Path) -> None:
 
 def test_another_module_has_no_kernel(root: Path) -> None:
     other = root / "ab" / f"{NAME[:-1]}x.py"
-    assert triton.kernels_of(other, triton.folders_of(root, {})) == []
+    assert code.kernels_of(other, code.folders_of(root, {})) == []
 
 
 def test_a_cpp_choice_is_found_by_its_text(tmp_path: Path) -> None:
@@ -111,13 +111,13 @@ def test_triton_folders_with_anything_in_them(tmp_path: Path) -> None:
     place = tmp_path / "triton" / "0" / "X"
     place.mkdir(parents=True)
     (place / "k.ttir").write_text(f'#loc = loc("/x/{NAME}.py":1:1)\n')
-    module, folders = tmp_path / f"{NAME}.py", triton.folders_of(tmp_path, {})
+    module, folders = tmp_path / f"{NAME}.py", code.folders_of(tmp_path, {})
     for text in ("", "[" * 100_000, "[]", '{"target": 3}', '{"target": {"arch": ["\x1b"]}}'):
         (place / "k.json").write_text(text)
-        kernels = triton.kernels_of(module, folders)
+        kernels = code.kernels_of(module, folders)
         assert len(kernels) <= 1
         assert all(isinstance(of_triton(kernel), Unknown) for kernel in kernels)
     (place / "k.json").write_text('{"target": {"backend": "hip", "arch": "gfx942"}}')
-    (kernel,) = triton.kernels_of(module, folders)
+    (kernel,) = code.kernels_of(module, folders)
     os.mkfifo(kernel.code_object)
     assert isinstance(of_triton(kernel), Unknown)

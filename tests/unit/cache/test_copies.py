@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.cache.autotune import raise_ms
-from backend.cache.copies import copy_pinned, copy_unpinned, discard
+from backend.cache.autotune import copy_pinned, copy_unpinned, discard, raise_ms
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import UnsafePath

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.cache.taken_over import for_devices, write_modules
-from backend.cache.variants import ChoiceVariants, device_folders
+from backend.cache.variants import ChoiceVariants, device_folders, for_devices, write_modules
 from backend.errors import UnsafePath
 from tests.support.device_modules import write_choice
 

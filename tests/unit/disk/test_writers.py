@@ -8,7 +8,7 @@ from typing import BinaryIO
 import pytest
 
 from backend.disk import exchange
-from backend.disk.writers import check_unwritten, writer_of
+from backend.disk.exchange import check_unwritten, writer_of
 from backend.errors import Busy, CacheUnreadable, NotWritable
 
 

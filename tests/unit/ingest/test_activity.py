@@ -16,7 +16,6 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
-from backend.model.activity import Activity
 from backend.model.choice import Choice
 from backend.model.events import (
     ActivityChanged,
@@ -32,8 +31,8 @@ from backend.model.events import (
     SessionStarted,
     TuningStarted,
 )
-from backend.model.session import Session
-from backend.processes.identity import identity, lives
+from backend.model.session import Activity, Session
+from backend.processes.tree import identity, lives
 from backend.wire.events import encode
 from rocm_tui.ingest.follow.reading import read_sources
 from rocm_tui.ingest.formats.event_log import EventLog
@@ -117,7 +116,7 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.events import *
-from backend.processes.identity import identity
+from backend.processes.tree import identity
 import socket
 me = Session("s", host=socket.gethostname(), pid=os.getpid(), torch="2.13", started=time.time(),
              process=identity(os.getpid()), locked=True)

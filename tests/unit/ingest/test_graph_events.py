@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from backend.model.events import Event, GraphCalled, GraphCompiled, GraphTried, SessionStarted
-from backend.model.graph import Graph
+from backend.model.graph import Graph, Trial, TrialArm
 from backend.model.session import Session
-from backend.model.trial import Trial, TrialArm
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import GraphSeen, Record, TrialSeen
 from tests.support.format_lab import lines, problems

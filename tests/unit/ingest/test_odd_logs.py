@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from backend.model.kernel import kernel_of
+from backend.model.inductor_kernel import kernel_of
 from backend.model.tuning import Seconds
 from rocm_tui.ingest.formats.autotune.grammar import Row
 from rocm_tui.ingest.formats.autotune.lines import only_part

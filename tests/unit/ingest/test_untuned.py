@@ -10,7 +10,7 @@ import pytest
 
 from backend.model.problem import Problem
 from backend.tables import hipblaslt, tunableop
-from backend.tables.gemm import FP8, NOT_ITS_FORM, NotAProblem, problem_of
+from backend.tables.gemm import FP8, NOT_ITS_FORM, NotAProblem, problem_of_gemm
 from backend.tables.model import MAX_LINE, NotARow
 from backend.tables.tunableop import UNSCALED
 from rocm_tui.ingest.untuned import Asks, in_words, is_table, read_log, read_table
@@ -34,7 +34,7 @@ def tuned(line: str) -> Problem:
 def called(line: str) -> Problem:
     gemm = hipblaslt.gemm_of(line)
     assert gemm is not None
-    return problem_of(gemm)
+    return problem_of_gemm(gemm)
 
 
 def test_a_linear_layer_of_tunableop() -> None:

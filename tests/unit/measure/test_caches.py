@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.measure.machine.caches import cpu_caches
+from backend.measure.devices import cpu_caches
 
 
 def tell(root: Path, cpu: int, index: int, **facts: str) -> None:

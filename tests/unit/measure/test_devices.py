@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.measure.machine import devices
-from backend.measure.machine.cpu import Load
-from backend.measure.machine.devices import NOTHING, Device, Readers, gpus, processor
-from backend.measure.machine.state import Reading, State, Usage
+from backend.measure import devices
+from backend.measure.devices import NOTHING, Device, Readers, gpus, processor
+from backend.measure.sensors import CpuLoad, DeviceState, SensorReading, Usage
 from rocm_tui.fleet.facts import Pulse, device_of
 from rocm_tui.fleet.messages import Facts
 from tests.support.fake_gpus import GIB, cards
@@ -100,7 +99,7 @@ def test_what_a_gpu_of_a_fleet_did_is_read_where_torch_says_it_is(
     device = device_of(facts, lambda: gpus(tmp_path, nvml))
     assert device is not None and device.label == "1"
     pulse = Pulse(device)
-    assert pulse.medians() == (None, None) and pulse.state() == State()
+    assert pulse.medians() == (None, None) and pulse.state() == DeviceState()
     pulse.ask()
     until(lambda: pulse.state().power_w)
     assert pulse.medians() == (1980.0, 312.5) and pulse.medians() == (None, None)
@@ -115,7 +114,7 @@ def test_amd_gpus_by_their_addresses(tmp_path: Path) -> None:
     assert (one.label, one.name, one.place) == ("0", "AMD Instinct MI300X", first.address)
     reading = one.read()
     assert reading.usage == Usage(50.0, 52.0 * GIB, 192.0 * GIB) and reading.unread == ()
-    assert reading.state == State(1082.0, 440.0, 54.0)
+    assert reading.state == DeviceState(1082.0, 440.0, 54.0)
     reading = two.read()
     assert reading.usage.busy is None and reading.state.power_w is None
     assert reading.unread == (
@@ -127,8 +126,11 @@ def test_amd_gpus_by_their_addresses(tmp_path: Path) -> None:
 def test_nvidia_gpus_by_a_library_like_nvml(tmp_path: Path, nvml: str) -> None:
     one, two = gpus(tmp_path, nvml)
     assert (one.label, one.name, one.place) == ("0", "NVIDIA H200", "0000:19:00.0")
-    usage, state = Usage(83.0, 35.0 * GIB, 140.0 * GIB), State(1980, 312.5, 54, ("power cap",))
-    assert one.read() == Reading(usage, state)
+    usage, state = (
+        Usage(83.0, 35.0 * GIB, 140.0 * GIB),
+        DeviceState(1980, 312.5, 54, ("power cap",)),
+    )
+    assert one.read() == SensorReading(usage, state)
     reading = two.read()
     assert reading.usage == Usage(0.0, None, None) and reading.state.throttled == ()
     assert reading.unread == ("memory: NVML does not tell it",)
@@ -148,7 +150,7 @@ def test_both_kinds_are_counted_on(tmp_path: Path, nvml: str) -> None:
 def test_a_gpu_that_cannot_be_opened_says_so(
     tmp_path: Path, nvml: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices.nvidia, "addresses", lambda library: ["00000000:77:00.0"])
+    monkeypatch.setattr(devices.sensors, "nvidia_addresses", lambda library: ["00000000:77:00.0"])
     cards(tmp_path, 1)
     _, broken = gpus(tmp_path, nvml)
     with pytest.raises(LookupError, match="NVML knows no GPU"):
@@ -167,7 +169,7 @@ def test_the_load_of_the_cpus(tmp_path: Path) -> None:
 
     tell(100, 900)
     (tmp_path / "meminfo").write_text("MemTotal: 4096 kB\nMemFree: 1 kB\nMemAvailable: 1024 kB\n")
-    load = Load(tmp_path)
+    load = CpuLoad(tmp_path)
     assert load().busy is None
     tell(130, 970)
     assert load() == Usage(30.0, 3072.0 * 1024, 4096.0 * 1024)
@@ -187,12 +189,12 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
     now = [100.0]
     hangs, going = threading.Event(), threading.Event()
 
-    def hang() -> Reading:
+    def hang() -> SensorReading:
         going.set()
         hangs.wait()
         return NOTHING
 
-    well = Device("0", "", "", lambda: Reading(Usage(7.0), State()))
+    well = Device("0", "", "", lambda: SensorReading(Usage(7.0), DeviceState()))
     readers = Readers([well, Device("1", "", "", hang)], lambda: now[0])
     readers.ask()
     assert going.wait(60)
@@ -251,7 +253,7 @@ def test_a_gpu_of_which_nvml_reads_nothing_any_more_is_no_reading(tmp_path: Path
 
 HANGING = """
 import threading
-from backend.measure.machine.devices import Device, Readers
+from backend.measure.devices import Device, Readers
 going = threading.Event()
 def hang():
     going.set()

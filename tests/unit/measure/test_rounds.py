@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from backend.measure.machine.state import State
 from backend.measure.rounds import BLOCK, REST, ChoiceBroke, Rounds, Sample, measure
+from backend.measure.sensors import DeviceState
 
 
 @dataclass
@@ -70,8 +70,8 @@ class Synthetic:
     def reference(self) -> Sample:
         return Sample(1.0)
 
-    def state(self) -> State:
-        return State(1500.0, throttled=("too hot",) if self.throttled() else ())
+    def state(self) -> DeviceState:
+        return DeviceState(1500.0, throttled=("too hot",) if self.throttled() else ())
 
     def resolution_ms(self, hash: str) -> float:
         return self.resolution

@@ -13,9 +13,8 @@ import pytest
 from backend.disk.layout import Layout
 from backend.pins.graphs.index import PACKAGE as PACKAGES
 from backend.pins.graphs.index import GraphIndex, packages_below
-from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.match import GraphUses, Verdict, Wanted, judge, may_hold
 from backend.pins.graphs.text import read_graph_text
-from backend.pins.graphs.uses import GraphUses
 
 CPP = "CppMicroGemmFP32Vec-c26bqnvo53l6fm622hzy4qukrzj6dwreoxrrccqlf3w5rofkvbyj"
 ATEN = "addmm-alpha=1-beta=1-c4xxd3iocu4yt6z4udrlqnumays7q6mfnfd3qprh4fxgsvyhqdkf"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from backend.model.origin import kind_of
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
-from backend.pins.graphs.text import read_graph_text
-from backend.pins.graphs.wrappers import python_hints
+from backend.pins.graphs.text import python_hints, read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, TRITON, A, B, form
 
 EXTERN = """

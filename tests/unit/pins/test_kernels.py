@@ -10,7 +10,7 @@ import pytest
 from backend.cache.configs import hash_of, read
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, PinRefused
-from backend.model.kernel import TRITON, kernel_of, sizes_of
+from backend.model.inductor_kernel import TRITON, kernel_of, sizes_of
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.sharing.plan import steps_of

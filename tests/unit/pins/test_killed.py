@@ -16,8 +16,7 @@ from backend.cache.configs import described
 from backend.disk import exchange
 from backend.disk.layout import Layout
 from backend.model.choice import parse_config
-from backend.model.inductor_kernel import config_of
-from backend.model.kernel import TRITON
+from backend.model.inductor_kernel import TRITON, config_of
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from tests.support import inductor_kernels as lab

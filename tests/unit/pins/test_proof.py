@@ -10,8 +10,7 @@ import pytest
 
 from backend.errors import StoreError
 from backend.model.session import Session
-from backend.pins.proof import keep_proof
-from backend.pins.state import PinStatus
+from backend.pins.state import PinStatus, keep_proof
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
 from rocm_tui.render.pins import proof_text, proved

@@ -13,8 +13,7 @@ from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.held import pinned_choices
-from backend.pins.retuned import hold_again, learn
-from backend.pins.store import PinStore
+from backend.pins.store import PinStore, hold_again, learn_times
 
 SYSTEM = "4" * 64
 KEY = TuningKey("mm", "[('cpu', 'torch.float32', 4, 4, 4, 1, 0)]", "highest")
@@ -38,7 +37,7 @@ def times(layout: Layout) -> dict[str, float]:
 
 def retune(layout: Layout, cache: TunedCache, timings: dict[str, float]) -> object:
     tuned = Tuned(KEY.op, KEY.inputs, KEY.precision, timings, time.time())
-    learn(layout, SYSTEM, tuned)
+    learn_times(layout, SYSTEM, tuned)
     cache.insert([tuned])
     cache.fold()
     # What a reconciling screen would find right now:
@@ -86,7 +85,7 @@ def test_a_pinned_choice_that_fails_now_is_orphaned(tmp_path: Path) -> None:
 def retune_failed(layout: Layout, cache: TunedCache) -> object:
     timings = {"fast-a": 0.11, "slow-b": inf, "bad-c": inf}
     tuned = Tuned(KEY.op, KEY.inputs, KEY.precision, timings, time.time())
-    learn(layout, SYSTEM, tuned)
+    learn_times(layout, SYSTEM, tuned)
     cache.insert([tuned])
     cache.fold()
     return hold_again(layout, SYSTEM, tuned)
@@ -100,6 +99,6 @@ def test_without_a_pin_nothing_is_touched(tmp_path: Path) -> None:
     PinStore(layout).pin(SYSTEM, KEY, "slow-b")
     tuned = Tuned(other.op, other.inputs, other.precision, {"x": 1.0}, 7.0)
     before = layout.pins.read_bytes()
-    learn(layout, SYSTEM, tuned)
+    learn_times(layout, SYSTEM, tuned)
     assert layout.pins.read_bytes() == before
     assert hold_again(layout, SYSTEM, tuned) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from backend.tables.keys import system_of
+from backend.tables.model import table_system
 from rocm_tui.actions.tables import pin_row, row_at, solution_of
 
 ROWS = (
@@ -26,7 +26,7 @@ def test_a_row_is_written_once_nobody_else_holds_the_lock_of_its_table(tmp_path:
     pin = threading.Thread(
         target=pin_row, args=(row, solution_of(row, "Gemm_Rocblas_-7"), layout), daemon=True
     )
-    with safe.locked(layout.root, layout.autotune / system_of(table)):
+    with safe.locked(layout.root, layout.autotune / table_system(table)):
         pin.start()
         pin.join(0.5)
         assert table.read_bytes() == ROWS

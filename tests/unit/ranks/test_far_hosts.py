@@ -22,10 +22,10 @@ PATIENCE = 120.0
 RANK = f"""
 import json, os, socket, sys, time
 from pathlib import Path
-from backend.processes.identity import identity
-from backend.ranks.board import FolderBoard
+from backend.processes.tree import identity
+from backend.ranks.job import FolderBoard
 from backend.ranks.job import Meeting
-from backend.ranks.notes import Decision, Rank
+from backend.ranks.job import Decision, Rank
 from backend.ranks.turns import Lead, Turns
 
 folder, clock, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])

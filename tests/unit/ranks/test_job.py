@@ -11,21 +11,21 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.ranks import job
-from backend.ranks.job import AGREE, FOLDER, Meeting, Place
+from backend.ranks.job import AGREE, FOLDER, JobMember, Meeting
 
 
 @pytest.mark.parametrize(
     ("env", "place"),
     [
-        ({"RANK": "1", "WORLD_SIZE": "2"}, Place(1, 2)),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, JobMember(1, 2)),
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
         ({"RANK": "0"}, None),
         ({"RANK": "x", "WORLD_SIZE": "2"}, None),
         ({}, None),
     ],
 )
-def test_a_rank_knows_its_place(env: dict[str, str], place: Place | None) -> None:
-    assert job.place(env) == place
+def test_a_rank_knows_its_place(env: dict[str, str], place: JobMember | None) -> None:
+    assert job.job_member(env) == place
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_folder_that_is_named_is_for_all_hosts(tmp_path: Path) -> None:
 ASK = "from backend.ranks import job; print(job.launcher())"
 RANKS = f"""
 import json, os, subprocess, sys
-from backend.processes.identity import identity
+from backend.processes.tree import identity
 ask = [sys.executable, "-c", {ASK!r}]
 def rank(number, *command):
     env = {{**os.environ, "RANK": str(number), "WORLD_SIZE": "3"}}

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from backend.ranks.board import Board, FolderBoard, NoBoard
-from backend.ranks.job import Meeting
-from backend.ranks.notes import Decision, Rank
+from backend.ranks.job import Board, Decision, FolderBoard, Meeting, NoBoard, Rank
 from backend.ranks.turns import GRACE, SILENCE, Late, Lead, Taken, Turns, problem_name
 
 PROBLEM = problem_name("mm", "8x8")

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from backend.model.cache_level import CacheLevel
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.ops import traffic
 from backend.model.session import Session
 from backend.model.tuning import Tuning
+from backend.wire.jobs import CacheLevel
 from rocm_tui.render import pages
 from rocm_tui.report.roofline import Roofline, point_of, rooflines
 from rocm_tui.session.devices import (

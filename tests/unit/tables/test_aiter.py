@@ -8,7 +8,7 @@ from backend.model.problem import Problem
 from backend.tables.aiter import FUSED
 from backend.tables.gemm import FP8, NOT_ITS_FORM, NotAProblem
 from backend.tables.model import Device, Entry, Table
-from backend.tables.registry import parse, problem_of
+from backend.tables.registry import parse, problem_of_entry
 
 BF16_COLUMNS = (
     "gfx,cu_num,M,N,K,bias,dtype,outdtype,scaleAB,bpreshuffle,"
@@ -41,7 +41,7 @@ def only(text: str, name: str = "tuned_gemm.csv") -> Entry:
 
 def problem(text: str, name: str = "tuned_gemm.csv") -> Problem:
     found = table(text, name)
-    return problem_of(found, found.entries[0])
+    return problem_of_entry(found, found.entries[0])
 
 
 def test_a_product_of_bfloat16() -> None:

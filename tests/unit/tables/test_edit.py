@@ -8,8 +8,7 @@ import pytest
 
 from backend.errors import PinRefused
 from backend.pins.tables import entry_of, rewritten
-from backend.tables.keys import key_of
-from backend.tables.model import Table
+from backend.tables.model import Table, entry_key
 from backend.tables.registry import parse
 
 TUNABLEOP = (
@@ -123,8 +122,8 @@ def test_what_is_refused(
 def test_of_rows_that_say_the_same_the_one_that_is_taken_counts() -> None:
     """PyTorch keeps the first of two rows; Python's JSON the last of two members."""
     found = table(TUNABLEOP, "r0.csv")
-    meant = entry_of(found, key_of("tunableop", found.entries[2]))
+    meant = entry_of(found, entry_key("tunableop", found.entries[2]))
     assert meant is not None and meant.line == 3
     twice = table(b'{"1": {"num_warps": 4}, "1": {"num_warps": 8}}', NAMED)
     with pytest.raises(PinRefused, match="more than once"):
-        entry_of(twice, key_of("moe", twice.entries[0]))
+        entry_of(twice, entry_key("moe", twice.entries[0]))

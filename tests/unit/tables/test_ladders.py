@@ -10,7 +10,7 @@ import pytest
 from backend.tables.gemm import NotAProblem
 from backend.tables.ladder import MAX_DOCUMENT, ladder_of
 from backend.tables.model import Device, Table
-from backend.tables.registry import parse, problem_of, sniff
+from backend.tables.registry import parse, problem_of_entry, sniff
 
 NAME = "E=128,N=352,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128,128].json"
 SMALL = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "num_warps": 4}
@@ -42,7 +42,7 @@ def test_steps_of_experts() -> None:
     assert second.extra[0] == ("BLOCK_SIZE_M", "128") and second.line == 8
     assert json.loads(b"{" + found.text(second) + b"}") == {"512": LARGE}
     with pytest.raises(NotAProblem, match="experts"):
-        problem_of(found, first)
+        problem_of_entry(found, first)
 
 
 @pytest.mark.parametrize("indent", [None, 0, 1, 4, "\t"])
@@ -96,7 +96,7 @@ def test_steps_of_a_kernel_of_aiter() -> None:
     assert (first.op, first.device) == ("GEMM-A8W8_BLOCKSCALE", Device("gfx942"))
     assert first.key == (("step", "M_LEQ_64"), ("N", "3072"), ("K", "1536"))
     with pytest.raises(NotAProblem, match="a range of sizes"):
-        problem_of(found, first)
+        problem_of_entry(found, first)
     folder = "configs/gfx950/gluon/gemm/gemm_afp4wfp4"
     newer = table(data, f"{folder}/DEFAULT.json").entries[0]
     assert (newer.op, newer.device, newer.key[1:]) == ("GEMM-AFP4WFP4", Device("gfx950"), ())

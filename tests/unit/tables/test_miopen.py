@@ -9,7 +9,7 @@ from backend.model.tuning import Tuning
 from backend.tables.gemm import NotAProblem
 from backend.tables.miopen import device_of
 from backend.tables.model import Device, Table
-from backend.tables.registry import parse, problem_of
+from backend.tables.registry import parse, problem_of_entry
 from rocm_tui.compare.tables import SameKey
 from rocm_tui.ingest.formats.registry import format_named, sniff
 from rocm_tui.ingest.records import Seen
@@ -53,13 +53,13 @@ def test_solvers_of_a_find_db() -> None:
 def test_convolutions_in_torchs_words() -> None:
     found = table(NEW + OLD + PERF + DEEP)
     new, old, perf, deep = found.entries
-    plain, last = problem_of(found, new), problem_of(found, old)
+    plain, last = problem_of_entry(found, new), problem_of_entry(found, old)
     assert plain.shapes == ((8, 64, 28, 30), (96, 64, 3, 3)) and plain.dtypes[0] == "torch.float16"
     assert plain.strides[0] == (64 * 28 * 30, 28 * 30, 30, 1)
     assert dict(plain.options)["stride"] == (2, 2) and dict(plain.options)["groups"] == (1,)
     assert last.shapes[1] == (96, 32, 3, 3) and last.strides[0] == (64 * 28 * 30, 1, 30 * 64, 64)
-    assert problem_of(found, deep).shapes == ((2, 4, 5, 6, 7), (8, 4, 1, 3, 3))
-    weight = problem_of(found, perf)  # its first sizes are those of the gradient
+    assert problem_of_entry(found, deep).shapes == ((2, 4, 5, 6, 7), (8, 4, 1, 3, 3))
+    weight = problem_of_entry(found, perf)  # its first sizes are those of the gradient
     assert weight.op == "convolution_bwd_weight"
     assert weight.shapes == ((8, 96, 28, 30), (8, 64, 28, 30))
     assert dict(weight.options)["w_shape"] == (64, 96, 3, 3)
@@ -79,13 +79,13 @@ def test_perf_dbs_name_each_size() -> None:
     forward, input, open_, weight = found.entries
     assert sniff(found.data) == "miopen" and not found.problems
     assert forward.op == "convolution" and forward.others == (("ConvB", None),)
-    assert problem_of(found, forward).shapes == ((8, 64, 14, 15), (96, 32, 3, 3))
-    back = problem_of(found, input)
+    assert problem_of_entry(found, forward).shapes == ((8, 64, 14, 15), (96, 32, 3, 3))
+    back = problem_of_entry(found, input)
     assert back.shapes == ((8, 64, 14, 15), (64, 48, 3, 3))
     assert dict(back.options)["x_shape"] == (8, 96, 14, 15)
-    assert problem_of(found, weight).shapes == ((8, 96, 14, 15), (8, 64, 14, 15))
+    assert problem_of_entry(found, weight).shapes == ((8, 96, 14, 15), (8, 64, 14, 15))
     with pytest.raises(NotAProblem, match="not told"):
-        problem_of(found, open_)
+        problem_of_entry(found, open_)
 
 
 @pytest.mark.parametrize(

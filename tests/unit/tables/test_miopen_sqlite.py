@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.tables.miopen_sqlite import _COLUMNS, text_of
+from backend.tables.miopen import _COLUMNS, text_of
 from backend.tables.model import Table
-from backend.tables.registry import parse, problem_of
+from backend.tables.registry import parse, problem_of_entry
 from rocm_tui.cli.entry import main
 from rocm_tui.ingest.formats.reader import NotReadable
 from rocm_tui.ingest.formats.registry import format_named, sniff
@@ -80,7 +80,7 @@ def test_a_line_a_convolution(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     assert (first.solution, first.ms, first.others) == ("ConvAsm1x1U", None, (("ConvOcl", None),))
     assert str(first.device) == "gfx942:304" and second.op == "convolution_bwd_weight"
-    assert problem_of(found, first).shapes == ((8, 64, 28, 30), (96, 64, 3, 3))
+    assert problem_of_entry(found, first).shapes == ((8, 64, 28, 30), (96, 64, 3, 3))
     assert main(["ls", str(path)]) == 0
     listed = capsys.readouterr().out
     assert "ConvAsmBwd" in listed and "ConvAsm1x1U" not in listed  # which of two is not told

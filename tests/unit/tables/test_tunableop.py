@@ -8,7 +8,7 @@ import pytest
 
 from backend.tables.gemm import NOT_ITS_FORM, NotAProblem
 from backend.tables.model import MAX_LINE, TOO_LONG, Device, Table
-from backend.tables.registry import parse, problem_of, sniff
+from backend.tables.registry import parse, problem_of_entry, sniff
 
 RESULTS = (
     b"\xef\xbb\xbfValidator,PT_VERSION,2.13.0\r\n"
@@ -46,11 +46,11 @@ def test_rows_of_results() -> None:
     assert (old.solution, old.ms) == ("Gemm_Hipblaslt_TN_12683", 0.182)
     assert old.device == Device("gfx942", None, "gfx942:sramecc+:xnack-")
     assert str(replace(old.device, units=304)) == "gfx942:304"
-    assert problem_of(found, new).shapes == ((16, 64), (64, 96)) and new.ms == 0.0125
-    assert problem_of(found, bias).precision == "high" and bias.solution == "Default"
+    assert problem_of_entry(found, new).shapes == ((16, 64), (64, 96)) and new.ms == 0.0125
+    assert problem_of_entry(found, bias).precision == "high" and bias.solution == "Default"
     assert batch.ms is None and batch.extra[0][1].startswith("- { function: matmul, M")
     assert scaled.line == 12 and scaled.ms == 0.5
-    assert problem_of(found, scaled).shapes == ((8, 8), (8, 8), (), ())
+    assert problem_of_entry(found, scaled).shapes == ((8, 8), (8, 8), (), ())
     assert [(fault.line, fault.what) for fault in found.problems] == [
         (number, NOT_ITS_FORM) for number in (9, 10, 11)
     ]
@@ -131,7 +131,7 @@ def test_products_with_scales() -> None:
         b"ScaledGemmTunableOp_Float8_e4m3fn_Float8_e8m0fnu_Half_TN,tn_8_8_8_ld_8_8_8_rw_0_bias_None\n"
     )
     rows, whole, older, other = found.entries
-    product = problem_of(found, rows)
+    product = problem_of_entry(found, rows)
     assert product.op == "scaled_mm"
     assert product.shapes == ((64, 128), (128, 96), (64, 1), (1, 96), (96,))
     assert product.strides[:2] == ((128, 1), (1, 128))
@@ -139,7 +139,7 @@ def test_products_with_scales() -> None:
         *("float8_e4m3fnuz", "float8_e5m2fnuz", "float32", "float32", "float16")
     ]
     assert product.options == (("out_dtype", ("bfloat16",)),)
-    assert problem_of(found, whole).shapes[2:] == ((), ())
+    assert problem_of_entry(found, whole).shapes[2:] == ((), ())
     for entry, why in ((older, "without its scales"), (other, "Float8_e8m0fnu")):
         with pytest.raises(NotAProblem, match=why):
-            problem_of(found, entry)
+            problem_of_entry(found, entry)

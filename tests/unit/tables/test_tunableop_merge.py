@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from backend.tables.tunableop_merge import NotMergeable, Row, is_product, keys_in, merged
+from backend.tables.tunableop import NotMergeable, Row, is_product, keys_in, merged
 
 HERE = {"PT_VERSION": "2.9.0", "GCN_ARCH_NAME": "gfx942:sramecc+:xnack-"}
 HEAD = b"Validator,PT_VERSION,2.9.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n"

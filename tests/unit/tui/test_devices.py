@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.measure.machine import devices
-from backend.measure.machine.devices import Device, Seen
-from backend.measure.machine.state import Reading, State, Usage
+from backend.measure import devices
+from backend.measure.devices import Device, LatestReading
+from backend.measure.sensors import DeviceState, SensorReading, Usage
 from rocm_tui.actions import doctor
 from rocm_tui.render.devices import cell, lines
 from rocm_tui.session.device_readings import DeviceReading, device_in_words, settled_reading
@@ -70,11 +70,11 @@ def test_few_lines(count: int, size: tuple[int, int], lines_: int, hidden: int) 
 
 
 def test_a_number_that_flickers_stays() -> None:
-    device = Device("0", "", "", lambda: Reading(Usage(), State()))
+    device = Device("0", "", "", lambda: SensorReading(Usage(), DeviceState()))
 
-    def at(busy: float, watts: float, hot: float, clock: float) -> Seen:
+    def at(busy: float, watts: float, hot: float, clock: float) -> LatestReading:
         usage = Usage(busy, 100.0 * GIB + watts, 192.0 * GIB)
-        return Seen(device, Reading(usage, State(clock, watts, hot)))
+        return LatestReading(device, SensorReading(usage, DeviceState(clock, watts, hot)))
 
     first = settled_reading(at(50, 140, 38, 132))
     assert settled_reading(at(52, 143, 39, 160), first) == first
@@ -86,7 +86,7 @@ def test_a_number_that_flickers_stays() -> None:
 def test_what_doctor_says(gpus: list[Card]) -> None:
     gpus[0].tell(hwmon0__power1_average=None)
     device = devices.gpus()[0]
-    text, why = device_in_words(Seen(device, device.read()))
+    text, why = device_in_words(LatestReading(device, device.read()))
     assert text == (
         "AMD Instinct MI300X at 0000:c1:00.0: 0 % busy, 2.0/192 GiB in use, 38 °C, 132 MHz"
     )
@@ -162,9 +162,9 @@ async def test_a_driver_that_hangs_holds_no_key(
 ) -> None:
     free = threading.Event()
 
-    def hang() -> Reading:
+    def hang() -> SensorReading:
         free.wait(60)
-        return Reading(Usage(), State())
+        return SensorReading(Usage(), DeviceState())
 
     monkeypatch.setattr(devices, "gpus", lambda: [Device("0", "MI300X", "", hang)])
     monkeypatch.setattr(devices, "PATIENCE", 0.2)

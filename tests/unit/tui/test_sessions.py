@@ -24,7 +24,7 @@ from backend.model.events import (
 )
 from backend.model.session import Session
 from backend.model.tuning import Selection
-from backend.processes.identity import identity
+from backend.processes.tree import identity
 from tests.support.screen_lab import inputs, panes_of, running, screen_text, until
 
 HOST = socket.gethostname()

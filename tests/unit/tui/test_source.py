@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from backend.cache import triton
+from backend.cache import code
 from backend.cache.code import code_hash
 from rocm_tui.cli.entry import main
 from rocm_tui.render.code import Code
@@ -192,9 +192,7 @@ async def test_what_a_triton_kernel_takes_stands_beside_its_choice(
     id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
     assert main(["show", id, "#1", *place]) == 0
     assert "Triton's cache has it for" in capsys.readouterr().out  # two GPUs, and no session
-    for kernel in triton.kernels_of(
-        tmp_path / NAME[1:3] / f"{NAME}.py", triton.folders_of(tmp_path)
-    ):
+    for kernel in code.kernels_of(tmp_path / NAME[1:3] / f"{NAME}.py", code.folders_of(tmp_path)):
         if kernel.arch != "gfx942":
             shutil.rmtree(kernel.folder)
     assert main(["show", id, "#1", *place]) == 0

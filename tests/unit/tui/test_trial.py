@@ -9,8 +9,7 @@ from textual.widgets import Static
 
 from backend.disk.layout import Layout
 from backend.model.events import GraphTried
-from backend.model.graph import Swap
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Swap, Trial, TrialArm
 from rocm_tui.actions.trial import is_accepted, text_of
 from rocm_tui.jobs.queue import Job
 from rocm_tui.session.query.fields import BY_NAME

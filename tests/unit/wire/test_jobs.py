@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from backend.model.cache_level import CacheLevel
 from backend.model.choice import Choice, MeasuredChoice, Measurement
-from backend.model.graph import Swap
-from backend.model.trial import Trial, TrialArm
+from backend.model.graph import Swap, Trial, TrialArm
 from backend.wire.codec import dumps, to_json
 from backend.wire.jobs import (
+    JOBS,
     BadAnswer,
     BadJob,
+    CacheLevel,
     CompileJob,
     CompileResult,
     Environment,
@@ -28,14 +28,19 @@ from backend.wire.jobs import (
     Progress,
     TrialJob,
     TrialResult,
+    TunableOpJob,
+    TunableOpResult,
+    TunedProduct,
     TuneJob,
     TuneResult,
     VerifyJob,
     VerifyResult,
     WorkerJob,
+    answer_of,
+    job_of,
+    job_words,
+    progress_of,
 )
-from backend.wire.tunableop import TunableOpJob, TunableOpResult, TunedProduct
-from backend.wire.words import JOBS, answer_of, job_of, job_words, progress_of
 from tests.support.places import ROOT
 
 BEST = MeasuredChoice("a-1", 1.0, 0.9, 1.1, 0.01, 9, 1.0, 0.0, float("inf"), "unclear")

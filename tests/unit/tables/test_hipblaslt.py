@@ -6,7 +6,7 @@ import pytest
 
 from backend.tables.gemm import NotAProblem
 from backend.tables.model import Table
-from backend.tables.registry import parse, problem_of
+from backend.tables.registry import parse, problem_of_entry
 from rocm_tui.ingest.formats.registry import format_named, sniff
 from rocm_tui.ingest.records import Seen
 
@@ -36,11 +36,11 @@ def test_a_tuning_file() -> None:
     first, second = found.entries
     assert (first.line, first.solution, first.ms) == (3, "56537", 0.0125)
     assert first.key[:4] == (("transA", "T"), ("transB", "N"), ("batch_count", "1"), ("m", "96"))
-    product = problem_of(found, first)
+    product = problem_of_entry(found, first)
     assert product.op == "mm" and product.shapes == ((16, 64), (64, 96))
     assert product.strides == ((64, 1), (1, 64)) and product.dtypes == ("torch.bfloat16",) * 2
     with pytest.raises(NotAProblem, match="with scales"):
-        problem_of(found, second)
+        problem_of_entry(found, second)
     assert [fault.line for fault in found.problems] == [5]
     assert found.rewritten({each: found.text(each) for each in found.entries}) == found.data
 
@@ -62,7 +62,7 @@ def test_newer_files_name_the_device() -> None:
 def test_what_a_console_shows() -> None:
     found = table(b"[0]:" + HEAD + b"\n    " + ROW + b"\nWinner:\n[1]:" + HEAD + b"\r\n    " + ROW)
     assert [entry.line for entry in found.entries] == [2, 5] and not found.problems
-    assert problem_of(found, found.entries[1]).op == "mm"
+    assert problem_of_entry(found, found.entries[1]).op == "mm"
 
 
 def test_releases_of_2024_wrote_no_header() -> None:
@@ -75,7 +75,7 @@ def test_releases_of_2024_wrote_no_header() -> None:
         (3, "56537", 0.0125, "gfx942:304")
     )
     assert ("rotating_buffer", "512") in first.extra and ("aux_type", "bf16_r") in second.extra
-    assert problem_of(found, first).shapes == ((16, 64), (64, 96))
+    assert problem_of_entry(found, first).shapes == ((16, 64), (64, 96))
     assert [fault.line for fault in found.problems] == [6]
     assert found.rewritten({each: found.text(each) for each in found.entries}) == found.data
 

@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from backend.measure.machine import amd, nvidia
-from backend.measure.machine.amd import LAYOUTS, Amd, parsed
-from backend.measure.machine.cpu import Cpu
-from backend.measure.machine.nvidia import Nvidia, reasons_of
-from backend.measure.machine.state import State, Watch
+from backend.measure import sensors
+from backend.measure.sensors import (
+    LAYOUTS,
+    AmdSensor,
+    CpuSensor,
+    DeviceState,
+    NvidiaSensor,
+    SensorWatch,
+    nvml_reasons,
+    parse_metrics,
+)
 
 ADDRESS = "0000:c1:00.0"
 
@@ -40,37 +46,37 @@ def test_a_sensor_is_asked_seldom_and_more_seldom_where_it_takes_long() -> None:
     clock, readings = Clock(), iter(range(100))
     cost = 0.0
 
-    def sensor() -> State:
+    def sensor() -> DeviceState:
         clock.now += cost
-        return State(float(next(readings)))
+        return DeviceState(float(next(readings)))
 
-    watch = Watch(sensor, clock)
-    assert watch.state() == watch.state() == State(0.0)
+    watch = SensorWatch(sensor, clock)
+    assert watch.state() == watch.state() == DeviceState(0.0)
     clock.now += 0.021
-    assert watch.state() == State(1.0)
+    assert watch.state() == DeviceState(1.0)
     clock.now += 0.021
     cost = 0.01
-    assert watch.state() == State(2.0)
+    assert watch.state() == DeviceState(2.0)
     clock.now += 0.4
-    assert watch.state() == State(2.0)
+    assert watch.state() == DeviceState(2.0)
     clock.now += 0.11
-    assert watch.state() == State(3.0)
+    assert watch.state() == DeviceState(3.0)
 
 
 def test_a_sensor_that_fails_is_not_asked_again() -> None:
     asked = []
 
-    def sensor() -> State:
+    def sensor() -> DeviceState:
         asked.append(1)
         raise RuntimeError("driver")
 
     clock = Clock()
-    watch = Watch(sensor, clock)
+    watch = SensorWatch(sensor, clock)
     for _ in range(3):
-        assert watch.state() == State()
+        assert watch.state() == DeviceState()
         clock.now += 1
     assert len(asked) == 1
-    assert Watch(None).state() == State()
+    assert SensorWatch(None).state() == DeviceState()
 
 
 # A CPU
@@ -83,8 +89,8 @@ def test_a_cpu_by_cpufreq_and_its_own_counters(tmp_path: Path) -> None:
         _write(cpus / f"cpu{at}", thermal_throttle__core_throttle_count=7)
     _write(tmp_path / "class/hwmon/hwmon0", name="nvme", temp1_input=30000)
     _write(tmp_path / "class/hwmon/hwmon1", name="k10temp", temp1_input=61500)
-    sensor = Cpu((0, 1), tmp_path)
-    assert sensor() == State(3200.0, None, 61.5, ())
+    sensor = CpuSensor((0, 1), tmp_path)
+    assert sensor() == DeviceState(3200.0, None, 61.5, ())
     _write(cpus / "cpu2", thermal_throttle__core_throttle_count=8)  # not one of ours
     assert sensor().throttled == ()
     _write(cpus / "cpu1", thermal_throttle__core_throttle_count=8)
@@ -93,11 +99,11 @@ def test_a_cpu_by_cpufreq_and_its_own_counters(tmp_path: Path) -> None:
 
 
 def test_a_cpu_that_tells_nothing_or_nonsense(tmp_path: Path) -> None:
-    assert Cpu((0, 1), tmp_path)() == State()
+    assert CpuSensor((0, 1), tmp_path)() == DeviceState()
     _write(tmp_path / "devices/system/cpu/cpu0", cpufreq__scaling_cur_freq="<unknown>")
     (tmp_path / "class/hwmon/hwmon0").mkdir(parents=True)
     (tmp_path / "class/hwmon/hwmon0/name").write_bytes(b"\xff\xfe")
-    assert Cpu((0,), tmp_path)() == State()
+    assert CpuSensor((0,), tmp_path)() == DeviceState()
 
 
 # An AMD GPU
@@ -117,12 +123,12 @@ def _metrics(revision: int, **values: int) -> bytes:
     ("revision", "values", "reasons"),
     [
         (1, {"I68": 0}, ()),
-        (1, {"I68": 4}, (amd.OTHER,)),
+        (1, {"I68": 4}, (sensors.OTHER,)),
         (2, {}, ()),
         (3, {"I68": 4, "Q112": 0}, ()),
         (3, {"I68": 0, "Q112": 1 | 1 << 16}, ("power cap", "current limit")),
         (3, {"I68": 0, "Q112": 1 << 36 | 1 << 38}, ("too hot",)),
-        (3, {"I68": 4}, (amd.OTHER,)),
+        (3, {"I68": 4}, (sensors.OTHER,)),
         (4, {"I40": 0}, ()),
         (4, {"I40": 0b10}, ("power cap",)),
         (5, {"I104": 0b10010}, ("power cap", "too hot")),
@@ -131,7 +137,7 @@ def _metrics(revision: int, **values: int) -> bytes:
 def test_the_throttle_status_of_each_revision(
     revision: int, values: dict[str, int], reasons: tuple[str, ...]
 ) -> None:
-    metrics = parsed(_metrics(revision, **values))
+    metrics = parse_metrics(_metrics(revision, **values))
     assert metrics is not None and metrics.status == reasons
     assert (metrics.clock, metrics.power, metrics.temperature) == (None, None, None)
 
@@ -144,7 +150,7 @@ def test_the_clock_the_power_and_the_temperature_of_a_revision(
     revision: int, clock: int, temperature: int, power: int
 ) -> None:
     data = _metrics(revision, **{f"H{clock}": 1700, f"H{temperature}": 66, f"H{power}": 310})
-    metrics = parsed(data)
+    metrics = parse_metrics(data)
     assert metrics is not None
     assert (metrics.clock, metrics.temperature, metrics.power) == (1700, 66, 310)
 
@@ -174,7 +180,7 @@ def test_layouts_follow_from_the_structures_of_the_kernel() -> None:
     "data", [b"", b"\x00", _metrics(3)[:-1], b"\x78\x00\x01\x09" + bytes(116), bytes(4096)]
 )
 def test_what_is_no_table_that_is_known_tells_nothing(data: bytes) -> None:
-    assert parsed(data) is None
+    assert parse_metrics(data) is None
 
 
 def _card(root: Path, address: str = ADDRESS) -> Path:
@@ -187,14 +193,14 @@ def _card(root: Path, address: str = ADDRESS) -> Path:
 
 def test_an_amd_gpu_by_its_pci_address(tmp_path: Path) -> None:
     device = _card(tmp_path)
-    assert Amd(ADDRESS, tmp_path)() == State(1700.0, 310.0, 66.0, ())
+    assert AmdSensor(ADDRESS, tmp_path)() == DeviceState(1700.0, 310.0, 66.0, ())
     (device / "gpu_metrics").write_bytes(_metrics(3, Q112=1))
-    assert Amd(ADDRESS, tmp_path)() == State(1700.0, 310.0, 66.0, ("power cap",))
+    assert AmdSensor(ADDRESS, tmp_path)() == DeviceState(1700.0, 310.0, 66.0, ("power cap",))
     shutil.rmtree(device / "hwmon")
     (device / "gpu_metrics").write_bytes(_metrics(4, H240=2100, H4=71, H10=700, I40=0))
-    assert Amd(ADDRESS, tmp_path)() == State(2100, 700, 71, ())
+    assert AmdSensor(ADDRESS, tmp_path)() == DeviceState(2100, 700, 71, ())
     with pytest.raises(LookupError):
-        Amd("0000:c2:00.0", tmp_path)
+        AmdSensor("0000:c2:00.0", tmp_path)
 
 
 def test_counters_tell_of_the_time_since_they_were_asked(tmp_path: Path) -> None:
@@ -205,7 +211,7 @@ def test_counters_tell_of_the_time_since_they_were_asked(tmp_path: Path) -> None
         (device / "gpu_metrics").write_bytes(_metrics(6, **{**quiet, **more}))
 
     metrics()
-    sensor = Amd(ADDRESS, tmp_path)
+    sensor = AmdSensor(ADDRESS, tmp_path)
     assert sensor().throttled == ()
     metrics(I40=10)
     assert sensor().throttled == ("power cap",)
@@ -216,16 +222,16 @@ def test_counters_tell_of_the_time_since_they_were_asked(tmp_path: Path) -> None
 
 def test_without_an_address_the_only_card_is_meant(tmp_path: Path) -> None:
     with pytest.raises(LookupError):
-        Amd(None, tmp_path)
+        AmdSensor(None, tmp_path)
     for at, address in enumerate((ADDRESS, "0000:c2:00.0")):
         device = _card(tmp_path, address)
         card = tmp_path / f"class/drm/card{at}"
         card.mkdir(parents=True)
         (card / "device").symlink_to(device)
         if not at:
-            assert Amd(None, tmp_path)().clock_mhz == 1700.0
+            assert AmdSensor(None, tmp_path)().clock_mhz == 1700.0
     with pytest.raises(LookupError):
-        Amd(None, tmp_path)
+        AmdSensor(None, tmp_path)
 
 
 # An NVIDIA GPU
@@ -270,18 +276,18 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_an_nvidia_gpu_by_a_library_with_the_functions_of_nvml(library: str) -> None:
     """Which does not tell the power."""
-    expected = State(1980, None, 54, ("too hot",))
-    assert Nvidia(ADDRESS, None, library)() == expected
-    assert Nvidia(None, "abcd", library)() == expected
-    assert Nvidia("0000:d1:00.0", "abcd", library)() == expected
+    expected = DeviceState(1980, None, 54, ("too hot",))
+    assert NvidiaSensor(ADDRESS, None, library)() == expected
+    assert NvidiaSensor(None, "abcd", library)() == expected
+    assert NvidiaSensor("0000:d1:00.0", "abcd", library)() == expected
     for address, uuid in (("0000:d1:00.0", None), ("0000:d1:00.0", "bcd"), (None, None)):
         with pytest.raises(LookupError):
-            Nvidia(address, uuid, library)
+            NvidiaSensor(address, uuid, library)
     with pytest.raises(OSError):
-        Nvidia(ADDRESS, None, "libnot-there.so.1")
+        NvidiaSensor(ADDRESS, None, "libnot-there.so.1")
 
 
 def test_only_what_slows_a_kernel_down_is_a_reason() -> None:
-    assert reasons_of(0x1 | 0x2 | 0x10 | 0x100) == ()
-    assert reasons_of(0x4 | 0x20 | 0x40) == ("power cap", "too hot")
-    assert nvidia.LIBRARY.startswith("libnvidia-ml")
+    assert nvml_reasons(0x1 | 0x2 | 0x10 | 0x100) == ()
+    assert nvml_reasons(0x4 | 0x20 | 0x40) == ("power cap", "too hot")
+    assert sensors.NVML.startswith("libnvidia-ml")
