@@ -10,11 +10,11 @@ in programs under `rocm-tui run` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from backend.cache.autotune import Numbers
 from backend.cache.best_config import (
     MAX_BYTES,
     SUFFIX,
@@ -28,80 +28,103 @@ from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
 from backend.model.inductor_kernel import SYSTEM, is_inductors
-from backend.pins.file import HeldText, PinFile, Record
+from backend.pins.file import Counts, HeldText, PinFile, PinRequest, Record, applied_again
+from backend.pins.state import Judged, PinStatus, state_of_kernel
 
 _ALL = f"*{SUFFIX}"
 
 
-def virtual_path(layout: Layout) -> Path:
-    """What stands for the files, in messages."""
-    return layout.root / "*" / _ALL
-
-
-def is_virtual(path: Path) -> bool:
-    return path.name == _ALL
-
-
-def check_config(record: Record) -> None:
-    """Raise PinRefused where the config to be written is not known."""
-    if config_told(record.config, record.hash) is None:
-        raise PinRefused(
-            f"the config of {brief(record.hash, 80)} is not told, so it cannot be pinned; "
-            "pin one that `rocm-tui show` lists"
-        )
-
-
-class HeldConfigs:
-    """Reads and changes the files of one cache dir."""
+class BestConfigFiles:
+    """The `PinHolder` of kernels that Inductor launches."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._files = KernelFiles(layout.root)
         self._asked: dict[tuple[str, str], None] = {}
 
-    def known(self) -> list[Path]:
+    def locate(self, file: PinFile, request: PinRequest) -> Path:
+        return self._layout.root / "*" / _ALL
+
+    def system_of(self, path: Path) -> str:
+        return SYSTEM
+
+    def folder_of(self, path: Path) -> str:
+        return ""
+
+    def path(self, record: Record) -> Path:
+        return self._layout.root / "*" / _ALL
+
+    def files(self) -> list[Path]:
         """The files of all pins that were asked about, as they are now."""
         return [path for op, inputs in self._asked for path, _ in self._files.of(op, inputs)]
 
-    def paths(self, record: Record) -> list[Path]:
-        """The files of a pin."""
-        self._asked[record.op, record.inputs] = None
-        return [path for path, _ in self._files.of(record.op, record.inputs)]
+    def check_writable(self, path: Path) -> None:
+        """Nothing: each file is checked before it is written."""
 
-    def differing(self, record: Record) -> list[Path]:
-        """Those that do not hold it. Raises CacheUnreadable."""
-        return [path for path in self.paths(record) if not self._holds(path, record)]
+    def check_new(self, record: Record) -> None:
+        """Raise PinRefused where the config to be written is not known."""
+        if config_told(record.config, record.hash) is None:
+            raise PinRefused(
+                f"the config of {brief(record.hash, 80)} is not told, so it cannot be pinned; "
+                "pin one that `rocm-tui show` lists"
+            )
 
-    def agree(
-        self, file: PinFile, watched: Iterable[Record], drift: Callable[[Record], Record] | None
-    ) -> dict[tuple[str, str, str], int]:
-        """Make the files agree with their pins; how many were changed for each. A pin of which
-        another one wrote a file goes through `drift`. What unpinning restores is on disk before a
-        file changes. Raises StoreErrors."""
+    def numbers(self, record: Record) -> None:
+        return None
+
+    def learned(self, record: Record, stored: Numbers) -> Record:
+        return record
+
+    def changes(self, record: Record) -> int:
+        return len(self._differing(record))
+
+    def waits(self, record: Record, stored: Numbers) -> bool:
+        return False
+
+    def differs(self, record: Record) -> bool:
+        return bool(self._differing(record))
+
+    def came_back(self, record: Record) -> bool:
+        return False
+
+    def status(self, record: Record, judged: Judged) -> PinStatus:
+        differing = len(self._differing(record))
+        return state_of_kernel(record, len(self._paths(record)), differing, judged)
+
+    def agree(self, file: PinFile, system: str, count_drifts: bool) -> Counts:
         with safe.locked(self._layout.root, self._layout.root / SYSTEM):
             pins = [record for record in file.pins if is_inductors(record.op)]
-            counts = {record.identity: self._hold(file, record, drift) for record in pins}
-            for record in watched:
+            counts = {record.identity: self._hold(file, record, count_drifts) for record in pins}
+            for record in file.watched():
                 if is_inductors(record.op) and record.pending:
                     counts[record.identity] = self._release(record)
             return counts
 
-    def _hold(self, file: PinFile, record: Record, drift: Callable[[Record], Record] | None) -> int:
+    def _paths(self, record: Record) -> list[Path]:
+        """The files of a pin."""
+        self._asked[record.op, record.inputs] = None
+        return [path for path, _ in self._files.of(record.op, record.inputs)]
+
+    def _differing(self, record: Record) -> list[Path]:
+        """Those that do not hold it. Raises CacheUnreadable."""
+        return [path for path in self._paths(record) if not self._holds(path, record)]
+
+    def _hold(self, file: PinFile, record: Record, count_drifts: bool) -> int:
         config = config_told(record.config, record.hash)
         if config is None:
             return 0
-        files, changes, others = dict(record.files), list[tuple[Path, str, str]](), False
+        files, changes, overwritten = dict(record.files), list[tuple[Path, str, str]](), False
         for path, source in self._files.of(record.op, record.inputs):
             held, text = files.get(self._relative(path)), _text(path)
             ours = held is not None and text == held.written
-            others |= held is not None and not ours
+            overwritten |= held is not None and not ours
             original = held.original if held is not None and ours else text
             written = with_config(path, original.encode(), config, descends(source)).decode()
             files[self._relative(path)] = HeldText(original, written)
             if written != text or exchange.is_unfinished(path):
                 changes.append((path, text, written))
-        if others and drift is not None:
-            record = drift(record)
+        if overwritten and count_drifts:
+            record = applied_again(file, record)
         if files != record.files:
             file.put(replace(record, files=files))
         file.save()

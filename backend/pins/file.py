@@ -35,6 +35,9 @@ MAX_PIN_BYTES = 48 << 20
 MAX_HISTORY = 5_000
 MAX_RELEASED = 200
 DRIFT_SECONDS = 60.0
+RELEASED_SECONDS = 86_400.0
+"""How long a released pin is watched for: a process that read the cache file while the pin held
+and benchmarks for long writes our raised numbers back."""
 MAX_NAME = 200
 """Characters of a system hash: a file is named after it, and another with 20 more."""
 
@@ -64,6 +67,9 @@ _Hash = Annotated[str, lambda text: "" if is_hash(text) else "is no hash"]
 _File = Annotated[str, _is_printable, lambda name: "" if is_file_name(name) else "is no file name"]
 _Moment = Annotated[int | float, _is_moment]
 _Count = Annotated[int, lambda number: "" if number >= 0 else "is no count"]
+
+Counts = dict[tuple[str, str, str], int]
+"""How much was changed for each pin, by its identity."""
 
 Tokens = dict[str, Annotated[dict[str, str], _are_numbers]]
 """The text of each number, by precision and choice hash."""
@@ -168,6 +174,27 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class PinRequest:
+    """What to pin.
+
+    Without `system_hash` the cache file is the one written last of those that have the choice. With
+    it, and `wait`, the choice need not be there yet: the pin counts once it was tuned. `table` is
+    the file of an entry of a tuned table, whose values `config` has. `variants` are the hashes of
+    the same kernel by device index, as another host has them.
+    """
+
+    system_hash: str | None
+    key: TuningKey
+    hash: str
+    label: str = ""
+    note: str = ""
+    config: dict[str, str] = field(default_factory=dict)
+    wait: bool = False
+    table: Path | None = None
+    variants: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One command that pins, or releases, several at once; `when` it began, Unix seconds."""
 
@@ -258,6 +285,16 @@ class PinFile:
         }
         members = (f" {_dump(name)}: {text}" for name, text in parts.items())
         return ("{\n" + ",\n".join(members) + "\n}\n").encode()
+
+    def watched(self) -> list[Record]:
+        """Released pins that are not finished, or may still be written back."""
+        pinned = {record.identity for record in self.pins}
+        since = time.time() - RELEASED_SECONDS
+        return [
+            record
+            for record in self.released
+            if record.identity not in pinned and (record.pending or record.released > since)
+        ]
 
     def put(self, record: Record) -> None:
         """Add `record`, in the place of a pin of the same (op, inputs)."""

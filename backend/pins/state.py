@@ -18,18 +18,16 @@ from pathlib import Path, PurePosixPath
 from backend.cache.autotune import INFINITY, Numbers
 from backend.cache.variants import ChoiceVariants
 from backend.counted import counted, device_ranges
-from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.model.origin import any_toolchain, is_own
 from backend.model.pin import Pin, PinState, Proof
-from backend.pins.file import MAX_PIN_BYTES, Record, default_who, find, read_pin_file
+from backend.pins.file import Record
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted
 from backend.pins.graphs.parts import ChoiceSources
-from backend.pins.held import HeldCache
 from backend.pins.numbers import holding, is_held, is_time, learn
 from backend.tables.model import is_table_op
 
@@ -399,27 +397,6 @@ def _line(doubt: Doubt) -> str:
     where = brief(doubt.paths[0], 60) + (f" and {len(doubt.paths) - 1} more" if many else "")
     what = counted(len(doubt.paths), "compiled graph")
     return f"{what} {doubt.why.format(**words)} ({where}); {doubt.todo.format(**words)}"
-
-
-def keep_proof(
-    layout: Layout, pin: Pin, *, ok: bool, by: str, torch: str = "", what: str = ""
-) -> bool:
-    """Keep with the pin what was seen just now, and in the history, where `what` is its note; False
-    if it is pinned no more. Raises StoreErrors."""
-    safe.check_file(layout.root, layout.pins)
-    with safe.locked(layout.root, layout.pins):
-        file = read_pin_file(layout.pins)
-        record = find(file.pins, pin.system_hash, pin.key)
-        if record is None or record.hash != pin.hash:
-            return False
-        record = learn(record, HeldCache(layout).stored(record) or {})
-        now = time.time()
-        proof = Proof(now, ok, by, torch, numbers_of(record), record.drifts)
-        record = replace(record, proof=proof)
-        file.put(record)
-        file.note("verify" if ok else "refute", record, default_who(), now, what)
-        file.save(MAX_PIN_BYTES)
-        return True
 
 
 def numbers_of(record: Record) -> str:

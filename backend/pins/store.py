@@ -14,22 +14,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backend.cache.journal import Tuned
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
-from backend.model.inductor_kernel import is_inductors
-from backend.model.pin import Pin, PinState
+from backend.model.pin import Pin, PinState, Proof
 from backend.model.problem import TuningKey
 from backend.pins.file import (
     MAX_BYTES,
     MAX_PIN_BYTES,
+    Counts,
     Group,
     HistoryEntry,
     PinFile,
+    PinRequest,
     Record,
     default_who,
     drifted,
@@ -39,17 +39,16 @@ from backend.pins.file import (
 )
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry
-from backend.pins.held import HeldCache
-from backend.pins.numbers import came_back, holding, learn, releasing
+from backend.pins.holders import PinHolders
+from backend.pins.numbers import learn, releasing
 from backend.pins.plan import (
-    Change,
-    Making,
+    Attribution,
+    PinChange,
     PinPlan,
-    Want,
     check_agreed,
-    pinned,
+    pin_in_file,
     plan_of,
-    released,
+    release_in_file,
     same_pin,
 )
 from backend.pins.state import (
@@ -57,13 +56,9 @@ from backend.pins.state import (
     GraphSweeper,
     PinReport,
     PinStatus,
-    state_of,
-    state_of_kernel,
+    numbers_of,
 )
-from backend.tables.model import is_table_op
-
-if TYPE_CHECKING:
-    from backend.tables.model import Table
+from backend.tables.model import Table
 
 
 class PinStore:
@@ -71,13 +66,13 @@ class PinStore:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._cache = HeldCache(layout)
-        self._graphs = GraphSweeper(layout, self._cache.variants)
+        self._holders = PinHolders(layout)
+        self._graphs = GraphSweeper(layout, self._holders.variants)
         self._settled: tuple[object, list[PinStatus]] | None = None
 
     def remember(self, table: Table) -> None:
         """A tuned table as it was just read, which is compared before it is parsed again."""
-        self._cache.tables.remember(table)
+        self._holders.tables.remember(table)
 
     def pins(self) -> tuple[Pin, ...]:
         """The pins, oldest first."""
@@ -94,7 +89,7 @@ class PinStore:
             same = (record.op, record.inputs) == (key.op, key.inputs)
             if same and system_hash in (None, record.system_hash):
                 with contextlib.suppress(CacheUnreadable):
-                    record = learn(record, self._cache.stored(record) or {})
+                    record = self._with_numbers(record)
                 return record.timings.get(key.precision, {})
         return None
 
@@ -108,14 +103,9 @@ class PinStore:
         table: Path | None = None,
         variants: Mapping[str, str] | None = None,
     ) -> PinPlan:
-        """What `pin` would change. Raises PinRefused for a failed or unknown choice or tuning.
-
-        Without `system_hash` it is the cache file written last of those that have the choice.
-        With it, and `wait`, a choice that is not there yet is no reason to refuse. `table` is the
-        file of an entry of a tuned table, whose values `config` has. `variants` are the hashes of
-        the same kernel by device index, as another host has them.
-        """
-        want = Want(
+        """Return what `pin` would change; see `PinRequest` for the arguments. Raises PinRefused for
+        a failed or unknown choice or tuning."""
+        request = PinRequest(
             system_hash,
             key,
             hash,
@@ -124,7 +114,7 @@ class PinStore:
             table=table,
             variants=variants or {},
         )
-        return plan_of(read_pin_file(self.layout.pins), self._cache, self._graphs, want)
+        return plan_of(read_pin_file(self.layout.pins), self._holders, self._graphs, request)
 
     def pin(
         self,
@@ -144,22 +134,21 @@ class PinStore:
     ) -> PinReport:
         """Let `hash` be the choice of (op, inputs) in every precision, for every later reader.
 
-        `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
-        `wait` is as in `plan`: such a pin counts once the choice was tuned; `table` and `variants`
-        too. `undoes`:
-        see `undo`; `group`: the command that pins this among others. `agreed` is what a person was
-        told that it would change: PinRefused where that is so no more.
-        Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was recorded.
+        See `PinRequest`; `config` (`BLOCK_M`, ...) distinguishes Triton templates in compiled
+        graphs. `group` is the command that pins this among others, `undoes` when the pin was made
+        that this undoes. `agreed` is the plan that a person agreed to: PinRefused where it has
+        changed. Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was
+        recorded.
         """
-        want = Want(
+        request = PinRequest(
             system_hash, key, hash, label, note, dict(config or {}), wait, table, variants or {}
         )
-        made = Making(who or default_who(), group, undoes)
+        by = Attribution(who or default_who(), group, undoes)
 
-        def make(file: PinFile, cache: HeldCache) -> list[Change]:
+        def make(file: PinFile, holders: PinHolders) -> list[PinChange]:
             if agreed is not None:
-                check_agreed(agreed, plan_of(file, cache, self._graphs, want))
-            return [pinned(file, cache, want, made)]
+                check_agreed(agreed, plan_of(file, holders, self._graphs, request))
+            return [pin_in_file(file, holders, request, by)]
 
         return self.change(make)[0]
 
@@ -174,9 +163,9 @@ class PinStore:
     ) -> PinReport:
         """Take a pin back: its numbers and graphs. Raises PinRefused if there is none, or if it is
         not the one that was `held` when a person was asked."""
-        made = Making(who or default_who(), group, undoes)
+        by = Attribution(who or default_who(), group, undoes)
 
-        def release(file: PinFile, cache: HeldCache) -> list[Change]:
+        def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
             chosen = [
                 record
                 for record in _to_release(file)
@@ -191,7 +180,7 @@ class PinStore:
                 raise PinRefused(
                     f"{brief(other.label, 60)} was pinned meanwhile; nothing was unpinned"
                 )
-            return [released(file, cache, record, made) for record in chosen]
+            return [release_in_file(file, holders, record, by) for record in chosen]
 
         return self.change(release)[0]
 
@@ -200,32 +189,33 @@ class PinStore:
         had changed something are told."""
         if not _to_release(read_pin_file(self.layout.pins)):
             return []
-        made, held = Making(who or default_who(), group), 0
+        by, pinned = Attribution(who or default_who(), group), 0
 
-        def release(file: PinFile, cache: HeldCache) -> list[Change]:
-            nonlocal held
-            held = len(file.pins)
-            return [released(file, cache, each, made) for each in _to_release(file)]
+        def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
+            nonlocal pinned
+            pinned = len(file.pins)
+            return [release_in_file(file, holders, each, by) for each in _to_release(file)]
 
         reports = self.change(release)
-        return [report for at, report in enumerate(reports) if at < held or report.numbers]
+        return [report for at, report in enumerate(reports) if at < pinned or report.numbers]
 
-    def change(self, make: Callable[[PinFile, HeldCache], Sequence[Change]]) -> list[PinReport]:
+    def change(self, make: Callable[[PinFile, PinHolders], Sequence[PinChange]]) -> list[PinReport]:
         """Pin and release what `make` says, in one transaction: all of it or, where a cache file
         cannot be changed, nothing. Raises StoreErrors."""
         with self._transaction() as file:
-            changes = make(file, self._cache)
+            changes = make(file, self._holders)
             for change in changes:
-                path = self._cache.path(change.record)
+                holder = self._holders.of(change.record.op)
+                path = holder.path(change.record)
                 if change.new or path.exists():
-                    self._cache.check(path)
+                    holder.check_writable(path)
             graphs.check_writable(self.layout)
             file.save(MAX_PIN_BYTES if any(change.new for change in changes) else MAX_BYTES)
-            counts: dict[tuple[str, str, str], int] = {}
+            counts: Counts = {}
             done: list[str] = []
             try:
                 for system in dict.fromkeys(change.record.system_hash for change in changes):
-                    counts |= self._cache.agree(file, system, count_drifts=False)
+                    counts |= self._holders.agree(file, system, count_drifts=False)
                     done.append(system)
             except StoreError:
                 for change in reversed(changes):
@@ -234,7 +224,7 @@ class PinStore:
                     file.save()
                 for system in done:  # a later file could not be changed
                     with contextlib.suppress(StoreError):
-                        self._cache.agree(file, system, count_drifts=False)
+                        self._holders.agree(file, system, count_drifts=False)
                 raise
             reports = [self._finish(file, each, counts) for each in changes]
             if not all(change.new for change in changes):
@@ -243,18 +233,16 @@ class PinStore:
                     self._graphs.sweep(other)
             return reports
 
-    def _finish(
-        self, file: PinFile, change: Change, counts: Mapping[tuple[str, str, str], int]
-    ) -> PinReport:
+    def _finish(self, file: PinFile, change: PinChange, counts: Counts) -> PinReport:
         """The compiled graphs, once the cache file agrees."""
-        record = change.record
+        record, holder = change.record, self._holders.of(change.record.op)
         if change.new:
             record = next((r for r in file.pins if r.identity == record.identity), record)
         moved, restored = self._graphs.sweep(record)
-        path, numbers = self._cache.path(record), counts.get(record.identity, 0)
+        path, numbers = holder.path(record), counts.get(record.identity, 0)
         if change.new:
             return PinReport(record.pin, path, numbers, moved, restored, self._status(record))
-        unfinished = bool(releasing(record, self._cache.stored(record) or {}))
+        unfinished = bool(releasing(record, holder.numbers(record) or {}))
         put_back(file.released, replace(record, pending=unfinished))
         return PinReport(record.pin, path, numbers, moved, restored)
 
@@ -270,6 +258,54 @@ class PinStore:
                 file.note("note", record, who or default_who(), time.time(), note)
                 file.save(MAX_PIN_BYTES)
             return record.pin
+
+    def keep_proof(self, pin: Pin, *, ok: bool, by: str, torch: str = "", what: str = "") -> bool:
+        """Keep with the pin what was seen in generated code just now, and add it to the history,
+        where `what` is its note. Return False if it is no longer pinned."""
+        with self._transaction() as file:
+            record = find(file.pins, pin.system_hash, pin.key)
+            if record is None or record.hash != pin.hash:
+                return False
+            record = self._with_numbers(record)
+            now = time.time()
+            proof = Proof(now, ok, by, torch, numbers_of(record), record.drifts)
+            record = replace(record, proof=proof)
+            file.put(record)
+            file.note("verify" if ok else "refute", record, default_who(), now, what)
+            file.save(MAX_PIN_BYTES)
+            return True
+
+    def learn_times(self, system_hash: str, tuned: Tuned) -> None:
+        """Store the times of `tuned` as the measured ones of its pin, if it is pinned."""
+        if not self.layout.pins.exists():
+            return
+        with self._transaction() as file:
+            record = find(file.pins, system_hash, _key_of(tuned))
+            if record is None:
+                return
+            texts = {name: json.dumps(ms) for name, ms in tuned.timings.items()}
+            before = record.tokens.get(tuned.precision, {})
+            tokens = {**record.tokens, tuned.precision: {**before, **texts}}
+            record = replace(record, tokens=tokens)
+            file.put(record)
+            file.note("retune", record, default_who(), time.time())
+            file.save()
+
+    def hold_again(self, system_hash: str, tuned: Tuned) -> PinState | None:
+        """Hold back what the cache file has now beside the pinned choice, and return the state of
+        the pin; None if it is not pinned."""
+        if not self.layout.pins.exists():
+            return None
+        key = _key_of(tuned)
+        with self._transaction() as file:
+            if find(file.pins, system_hash, key) is None:
+                return None
+            self._holders.agree(file, system_hash, count_drifts=False)
+        for status in self.reconcile():
+            pin = status.pin
+            if (pin.system_hash, pin.op, pin.inputs) == (system_hash, key.op, key.inputs):
+                return status.state
+        return None
 
     def status(self) -> list[PinStatus]:
         """Each pin with its state. Reads only."""
@@ -308,13 +344,13 @@ class PinStore:
     def _repair(self, file: PinFile) -> list[PinStatus]:
         failed: dict[str, str] = {}
         repaired: set[tuple[str, str, str]] = set()
-        known = {r.system_hash for r in (*file.pins, *self._cache.watched(file))}
-        for system in sorted(known | self._cache.astray(file) | self._cache.unfinished()):
+        systems = {r.system_hash for r in (*file.pins, *file.watched())}
+        for system in sorted(systems | self._holders.astray(file) | self._holders.unfinished()):
             try:
                 repaired |= {
-                    i for i, n in self._cache.agree(file, system, count_drifts=True).items() if n
+                    i for i, n in self._holders.agree(file, system, count_drifts=True).items() if n
                 }
-                for record in [r for r in self._cache.watched(file) if r.system_hash == system]:
+                for record in [r for r in file.watched() if r.system_hash == system]:
                     if record.pending:
                         self._graphs.sweep(record)
                         put_back(file.released, replace(record, pending=False))
@@ -347,26 +383,18 @@ class PinStore:
     def _needs_work(self, file: PinFile) -> bool:
         if any(record.pending for record in file.released):
             return True
-        if os.path.lexists(safe.temporary_path(self.layout.pins)) or self._cache.unfinished():
+        if os.path.lexists(safe.temporary_path(self.layout.pins)) or self._holders.unfinished():
             return True
-        if self._cache.astray(file):
+        if self._holders.astray(file):
             return True
-        for record in self._cache.watched(file):
+        for record in file.watched():
             with contextlib.suppress(CacheUnreadable):
-                if came_back(record, self._cache.stored(record) or {}):
-                    return True
-                if is_table_op(record.op) and self._cache.tables.came_back(record):
+                if self._holders.of(record.op).came_back(record):
                     return True
         live = self._graphs.live()
         for record in file.pins:
             with contextlib.suppress(CacheUnreadable):
-                if is_inductors(record.op) and self._cache.configs.differing(record):
-                    return True
-                if is_table_op(record.op) and self._cache.tables.differs(record):
-                    return True
-                stored = self._cache.stored(record) or {}
-                learned = self._cache.learned(record, stored)
-                if learned is not record or holding(learned, stored):
+                if self._holders.of(record.op).differs(record):
                     return True
             if self._graphs.stale(record, live):
                 return True
@@ -375,25 +403,20 @@ class PinStore:
     def _status(self, record: Record, live: list[GraphEntry] | None = None) -> PinStatus:
         judged = self._graphs.judged(record, self._graphs.live() if live is None else live)
         try:
-            if is_inductors(record.op):
-                held = self._cache.configs
-                many, differing = len(held.paths(record)), len(held.differing(record))
-                return state_of_kernel(record, many, differing, judged)
-            if is_table_op(record.op):
-                return PinStatus(record.pin, *self._cache.tables.state(record))
-            stored = self._cache.stored(record)
-            if stored:
-                record = self._cache.learned(record, stored)
-            return state_of(record, stored, judged, self._cache.devices_of(stored or {}))
+            return self._holders.of(record.op).status(record, judged)
         except CacheUnreadable as error:
             return PinStatus(record.pin, "drifted", str(error))
+
+    def _with_numbers(self, record: Record) -> Record:
+        """The pin with the numbers of its tuning as they are now. Raises CacheUnreadable."""
+        return learn(record, self._holders.of(record.op).numbers(record) or {})
 
     def _fingerprint(self) -> object:
         """Changes when anything that a pin depends on changes."""
         return (
             exchange.signature_of(self.layout.pins),
-            self._cache.signatures(),
-            self._cache.unfinished(),
+            self._holders.signatures(),
+            self._holders.unfinished(),
             os.path.lexists(safe.temporary_path(self.layout.pins)),
             [(entry.relative, entry.mtime, entry.size) for entry in self._graphs.live()],
         )
@@ -411,45 +434,5 @@ def _to_release(file: PinFile) -> list[Record]:
     return [*file.pins, *(record for record in file.released if record.pending)]
 
 
-def learn_times(layout: Layout, system_hash: str, tuned: Tuned) -> None:
-    """Store the times of `tuned` as the measured ones of its pin.
-
-    Without a pin nothing happens. Raises CacheUnreadable, UnsafePath and NotWritable.
-    """
-    if not layout.pins.exists():
-        return
-    safe.check_file(layout.root, layout.pins)
-    with safe.locked(layout.root, layout.pins):
-        file = read_pin_file(layout.pins)
-        pin = next((r for r in file.pins if _is_of(r, system_hash, tuned)), None)
-        if pin is None:
-            return
-        texts = {name: json.dumps(ms) for name, ms in tuned.timings.items()}
-        known = pin.tokens.get(tuned.precision, {})
-        pin = replace(pin, tokens={**pin.tokens, tuned.precision: {**known, **texts}})
-        file.put(pin)
-        file.note("retune", pin, default_who(), time.time())
-        file.save()
-
-
-def hold_again(layout: Layout, system_hash: str, tuned: Tuned) -> PinState | None:
-    """Hold back what the cache file has now beside the pinned choice; the state of the pin.
-
-    None if it is not pinned. Raises CacheUnreadable, UnsafePath and NotWritable.
-    """
-    if not layout.pins.exists():
-        return None
-    with safe.locked(layout.root, layout.pins):
-        file = read_pin_file(layout.pins)
-        if not any(_is_of(record, system_hash, tuned) for record in file.pins):
-            return None
-        HeldCache(layout).agree(file, system_hash, count_drifts=False)
-    for status in PinStore(layout).reconcile():
-        pin = status.pin
-        if (pin.system_hash, pin.op, pin.inputs) == (system_hash, tuned.op, tuned.inputs):
-            return status.state
-    return None
-
-
-def _is_of(record: Record, system_hash: str, tuned: Tuned) -> bool:
-    return record.identity == (system_hash, tuned.op, tuned.inputs)
+def _key_of(tuned: Tuned) -> TuningKey:
+    return TuningKey(tuned.op, tuned.inputs, tuned.precision)

@@ -7,25 +7,24 @@ again like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from backend.cache.autotune import Numbers
 from backend.disk import exchange, safe
 from backend.disk.exchange import check_unwritten
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
+from backend.disk.tables import read_table, table_in
 from backend.errors import PinRefused, brief
-from backend.model.pin import PinState
 from backend.model.problem import TuningKey
-from backend.pins.file import HeldText, PinFile, Record
-from backend.tables.model import entry_key
+from backend.pins.file import Counts, HeldText, PinFile, PinRequest, Record, applied_again
+from backend.pins.state import Judged, PinStatus
+from backend.tables import registry
+from backend.tables.edit import NotEditable
+from backend.tables.model import Editing, Entry, Table, entry_key, table_system
 
-if TYPE_CHECKING:  # the readers of all tuners, and few pins are of entries
-    from backend.tables.model import Editing, Entry, Table
-
-Drift = Callable[[Record], Record]
 UNSEEN = "the table says so; whether its program takes the row is not seen from here"
 
 
@@ -72,8 +71,6 @@ class _Look:
 
 def editing_of(table: Table) -> Editing:
     """Raises PinRefused."""
-    from backend.tables import registry
-
     editing = registry.tuner_named(table.tuner).editing
     if editing is None:
         raise PinRefused(f"entries of {table.tuner} tables cannot be pinned")
@@ -82,36 +79,60 @@ def editing_of(table: Table) -> Editing:
 
 def rewritten(table: Table, text: bytes, values: Mapping[str, str]) -> bytes:
     """The text of an entry with other values. Raises PinRefused."""
-    from backend.tables.edit import NotEditable
-
     try:
         return editing_of(table).edit(table.columns, text, values)
     except NotEditable as error:
         raise PinRefused(str(error)) from error
 
 
-def locate(records: Iterable[Record], system: str | None, table: Path | None) -> Path:
-    """The file of a pin: `table`, or where one of `records` found it. Raises PinRefused."""
-    if table is None:
-        known = (record.folder for record in records if record.system_hash == system)
-        table = next((Path(folder) for folder in known if folder), None)
-    if table is None or not table.is_file():
-        raise PinRefused(f"the table {table or ''} is not there; nothing was changed")
-    return table
-
-
-class HeldTables:
-    """Reads and changes the tables that pins are about; one is read again only when it changed, and
-    parsed again only when its bytes are others."""
+class TableRows:
+    """The `PinHolder` of entries of tuned tables. A table is parsed again only when its bytes are
+    others."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._looks: dict[Path, _Look] = {}
         self._read: dict[Path, tuple[object, frozenset[TuningKey], dict[TuningKey, bytes]]] = {}
 
-    def known(self) -> list[Path]:
+    def locate(self, file: PinFile, request: PinRequest) -> Path:
+        """The table of the request, or where a pin that holds or was released has found it."""
+        table = request.table
+        if table is None:
+            records = (*file.pins, *file.released)
+            folders = (r.folder for r in records if r.system_hash == request.system_hash)
+            table = next((Path(folder) for folder in folders if folder), None)
+        if table is None or not table.is_file():
+            raise PinRefused(f"the table {table or ''} is not there; nothing was changed")
+        return table
+
+    def system_of(self, path: Path) -> str:
+        return table_system(path)
+
+    def folder_of(self, path: Path) -> str:
+        return str(path)
+
+    def path(self, record: Record) -> Path:
+        return Path(record.folder)
+
+    def files(self) -> list[Path]:
         """The tables that were looked at."""
         return list(self._read)
+
+    def check_writable(self, path: Path) -> None:
+        safe.check_table(path)
+
+    def check_new(self, record: Record) -> None:
+        """Raise PinRefused where the row is not there or cannot have these values."""
+        self.changes(record)
+
+    def numbers(self, record: Record) -> None:
+        return None
+
+    def learned(self, record: Record, stored: Numbers) -> Record:
+        return record
+
+    def waits(self, record: Record, stored: Numbers) -> bool:
+        return False
 
     def remember(self, table: Table) -> None:
         """What a person has seen of a table."""
@@ -131,8 +152,6 @@ class HeldTables:
         """The table that these bytes of `path` are. Raises CacheUnreadable."""
         known = self._looks.get(path)
         if known is None or known.table.data != data:
-            from backend.disk.tables import table_in  # loads what reads tables
-
             known = self._looks[path] = _Look(table_in(data, path))
         return known
 
@@ -149,28 +168,23 @@ class HeldTables:
         text = self._text(record)
         return text is not None and (record.row is None or text != record.row.written.encode())
 
-    def state(self, record: Record) -> tuple[PinState, str]:
-        """The state of a pin, and why it is not active. Raises CacheUnreadable."""
+    def status(self, record: Record, judged: Judged) -> PinStatus:
         text = self._text(record)
         if text is None:
             where = "the row is no longer in" if Path(record.folder).exists() else "there is no"
-            return "orphaned", f"{where} {record.folder}"
+            return PinStatus(record.pin, "orphaned", f"{where} {record.folder}")
         if record.row is None or text != record.row.written.encode():
-            return "drifted", f"the row of {record.folder} was written over"
-        return "unproven", UNSEEN
+            what = f"the row of {record.folder} was written over"
+            return PinStatus(record.pin, "drifted", what)
+        return PinStatus(record.pin, "unproven", UNSEEN)
 
-    def agree(
-        self, file: PinFile, system: str, watched: Iterable[Record], drift: Drift | None
-    ) -> dict[tuple[str, str, str], int]:
-        """Make one table agree with its pins; which rows were changed. A pin whose row another one
-        wrote goes through `drift`. What unpinning restores is on disk before the table changes.
-        Raises StoreErrors."""
-        released = [record for record in watched if record.system_hash == system]
+    def agree(self, file: PinFile, system: str, count_drifts: bool) -> Counts:
+        released = [record for record in file.watched() if record.system_hash == system]
         pinned = [record for record in file.pins if record.system_hash == system]
         path = next((Path(record.folder) for record in (*pinned, *released)), None)
         if path is None or not path.exists():
             return {}
-        counts: dict[tuple[str, str, str], int] = {}
+        counts: Counts = {}
         keys = frozenset(record.pin.key for record in (*pinned, *released))
         texts: dict[Entry, bytes] = {}
         written = b""
@@ -183,7 +197,7 @@ class HeldTables:
             table, found = look.table, look.first(keys)
             for record in pinned:
                 if (there := found.get(record.pin.key)) is not None:
-                    new = _hold(file, record, table, table.text(there), drift)
+                    new = _hold(file, record, table, table.text(there), count_drifts)
                     if new != table.text(there):
                         texts[there], counts[record.identity] = new, 1
             for record in released:
@@ -222,22 +236,20 @@ class HeldTables:
         known = self._read.get(path)
         if known is None or known[0] != signature or key not in known[1]:
             keys = known[1] | {key} if known else frozenset((key,))
-            from backend.disk.tables import read_table  # as above
-
             look = _Look(read_table(path))
             texts = {found: look.table.text(entry) for found, entry in look.first(keys).items()}
             known = self._read[path] = signature, keys, texts
         return known[2].get(key)
 
 
-def _hold(file: PinFile, record: Record, table: Table, text: bytes, drift: Drift | None) -> bytes:
+def _hold(file: PinFile, record: Record, table: Table, text: bytes, count_drifts: bool) -> bytes:
     """What the row of a pin shall be."""
     row = record.row
     ours = row is not None and text == row.written.encode()
     original = row.original.encode() if row is not None and ours else text
     written = rewritten(table, original, record.config)
-    if row is not None and not ours and text != written and drift is not None:
-        record = drift(record)
+    if row is not None and not ours and text != written and count_drifts:
+        record = applied_again(file, record)
     try:
         row = HeldText(original.decode(), written.decode())
     except UnicodeDecodeError as error:

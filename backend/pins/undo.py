@@ -12,9 +12,18 @@ from dataclasses import dataclass
 
 from backend.disk.layout import Layout
 from backend.errors import PinRefused
-from backend.pins.file import Group, HistoryEntry, PinFile, Record, default_who, find, read_pin_file
-from backend.pins.held import HeldCache
-from backend.pins.plan import Change, Making, Want, pinned, released
+from backend.pins.file import (
+    Group,
+    HistoryEntry,
+    PinFile,
+    PinRequest,
+    Record,
+    default_who,
+    find,
+    read_pin_file,
+)
+from backend.pins.holders import PinHolders
+from backend.pins.plan import Attribution, PinChange, pin_in_file, release_in_file
 from backend.pins.state import PinReport
 from backend.pins.store import PinStore
 
@@ -57,19 +66,21 @@ def undo(layout: Layout, wanted: Undo, who: str | None = None) -> list[PinReport
     changed since `wanted` was found."""
     who = who or default_who()
 
-    def back(file: PinFile, cache: HeldCache) -> list[Change]:
+    def back(file: PinFile, holders: PinHolders) -> list[PinChange]:
         if _next(file, who) != wanted:
             raise PinRefused("the pins were changed since; nothing was undone")
-        return [_back(file, cache, step, who, wanted.group) for step in wanted.steps]
+        return [_back(file, holders, step, who, wanted.group) for step in wanted.steps]
 
     return PinStore(layout).change(back)
 
 
-def _back(file: PinFile, cache: HeldCache, step: UndoStep, who: str, group: Group | None) -> Change:
+def _back(
+    file: PinFile, holders: PinHolders, step: UndoStep, who: str, group: Group | None
+) -> PinChange:
     entry, again = step.entry, step.again
-    made = Making(who, group, entry.when)
+    by = Attribution(who, group, entry.when)
     if again is not None:
-        want = Want(
+        request = PinRequest(
             step.system_hash,
             again.key,
             again.hash,
@@ -78,11 +89,11 @@ def _back(file: PinFile, cache: HeldCache, step: UndoStep, who: str, group: Grou
             again.config,
             wait=True,
         )
-        return pinned(file, cache, want, made)
+        return pin_in_file(file, holders, request, by)
     record = find(file.pins, step.system_hash, entry.key)
     if record is None:
         raise PinRefused("the pins were changed since; nothing was undone")
-    return released(file, cache, record, made)
+    return release_in_file(file, holders, record, by)
 
 
 def _next(file: PinFile, who: str) -> Undo | None:

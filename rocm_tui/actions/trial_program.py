@@ -45,7 +45,7 @@ from backend.measure.verdict import schedule
 from backend.model.events import ChoiceSelected, GraphCalled, GraphCompiled, TuningStarted
 from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.pins.file import PinFile, Record, read_pin_file
-from backend.pins.held import path_of
+from backend.pins.holders import kernel_file_of
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.config.reading import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
@@ -350,7 +350,7 @@ def copy_times(kernels: Sequence[Record], private: Layout) -> None:
         if record.op != TRITON:
             continue
         try:
-            path = path_of(record)
+            path = kernel_file_of(record)
             content = safe.read_bytes(path)
         except CacheUnreadable:
             continue

@@ -18,7 +18,7 @@ from backend.errors import StoreError, brief
 from backend.model.inductor_kernel import is_kernel
 from backend.model.origin import is_own
 from backend.model.pin import Pin
-from backend.pins.state import keep_proof
+from backend.pins.store import PinStore
 from backend.tables.model import is_table_op
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
 from rocm_tui.config.reading import config
@@ -228,7 +228,7 @@ def keep_program(layout: Layout, pin: Pin, *, ok: bool, program: str) -> None:
 def _keep(layout: Layout, pin: Pin, *, ok: bool, by: str, torch: str, what: str) -> None:
     """What was seen stays true where it cannot be kept."""
     with suppress(StoreError, OSError):
-        keep_proof(layout, pin, ok=ok, by=by, torch=torch, what=brief(what, 200))
+        PinStore(layout).keep_proof(pin, ok=ok, by=by, torch=torch, what=brief(what, 200))
 
 
 def verify(run: RunJob, asked: Asked) -> VerifyResult:

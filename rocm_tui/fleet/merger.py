@@ -18,8 +18,8 @@ from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk.layout import Layout
 from backend.disk.safe import check_file
 from backend.model.choice import Choice
-from backend.pins.held import pinned_choices
-from backend.pins.store import hold_again, learn_times
+from backend.pins.holders import pinned_choices
+from backend.pins.store import PinStore
 from backend.wire.jobs import TuneJob, TuneResult
 from rocm_tui.environment import CPU
 from rocm_tui.fleet.lines import Chosen, Merged
@@ -125,7 +125,7 @@ class Merger:
         assert result is not None
         times, raised = whole(result.times, [heat.times for heat in heats], unit.known)
         tuned = Tuned(result.op, result.inputs, result.precision, times, time.time())
-        learn_times(self._layout, self.chosen.system_hash, tuned)
+        PinStore(self._layout).learn_times(self.chosen.system_hash, tuned)
         check_file(self._layout.root, self._path)
         Journal(self._layout.root, self._path).append(line_of(tuned))
         self.system = result.system or self.system
@@ -139,7 +139,7 @@ class Merger:
         the journal is kept then."""
         fold(self._layout.root, self._path, self.system, pinned_choices)
         for tuned in self._unfolded:
-            hold_again(self._layout, self.chosen.system_hash, tuned)
+            PinStore(self._layout).hold_again(self.chosen.system_hash, tuned)
         self._unfolded = []
 
 

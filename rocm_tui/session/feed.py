@@ -23,7 +23,7 @@ from backend.model.problem import TuningKey
 from backend.model.session import Fault
 from backend.pins.file import read_pin_file
 from backend.pins.graphs.index import upper_folders
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from rocm_tui.ingest.follow.reading import with_tunings

@@ -25,7 +25,7 @@ from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.model.problem import TuningKey
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
 from tests.campaign import Figure

@@ -25,7 +25,7 @@ from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
 from tests.campaign import Figure
 from tests.campaign._deaths import Death, forked

@@ -20,7 +20,7 @@ from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
 from backend.toolchain import loader
 from backend.toolchain.errors import LoadError

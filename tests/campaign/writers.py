@@ -21,7 +21,7 @@ from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.errors import StoreError
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
 from tests.campaign import Figure
 from tests.support.race_lab import KEY, go, start

@@ -36,7 +36,7 @@ from backend.model.choice import Choice
 from backend.model.origin import kind_of
 from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
-from backend.pins.store import hold_again, learn_times
+from backend.pins.store import PinStore
 
 
 class Budget:
@@ -288,7 +288,7 @@ class _Again(Selector):
         taken_over = kept_as.of_others(timings, known)
         timings |= taken_over
         tuned = replace(tuned, timings=timings)
-        learn_times(layout, cache.path.name, tuned)
+        PinStore(layout).learn_times(cache.path.name, tuned)
         try:
             cache.insert([tuned])
         except UnsafePath as error:
@@ -296,7 +296,7 @@ class _Again(Selector):
             self._keep_as_stock({tuned.op: {tuned.inputs: {tuned.precision: timings}}})
         cache.fold()  # this process is killed when its job is done, so not at exit
         self.task.written, self.task.taken_over = timings, taken_over
-        self.task.pin = hold_again(layout, cache.path.name, tuned)
+        self.task.pin = PinStore(layout).hold_again(cache.path.name, tuned)
 
     def _known(self, key: TuningKey) -> Mapping[str, Any]:
         """What the cache says of `key`: times by choice hash."""

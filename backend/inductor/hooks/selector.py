@@ -40,7 +40,7 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.problem import TuningKey
 from backend.model.tuning import Selection
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 
 _current: TunedCache | None = None
 

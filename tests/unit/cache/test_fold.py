@@ -15,7 +15,7 @@ from backend.cache import fold as folding
 from backend.cache import journal as journals
 from backend.cache.fold import Kept, fold
 from backend.cache.journal import Journal, Tuned, line_of
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 
 SYSTEM = {"hash": "s"}
 

@@ -26,7 +26,7 @@ from backend.cache.journal import Journal, Tuned, line_of, tuned_of
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
 
 KEY = TuningKey("mm", "[a]", "highest")
@@ -255,7 +255,7 @@ from backend.cache import lookup as tuned_cache
 from backend.disk import exchange
 from backend.cache.lookup import TunedCache
 from backend.cache.journal import Tuned
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 left = int(sys.argv[2])
 def counted(function):
     def call(*args, **kwargs):

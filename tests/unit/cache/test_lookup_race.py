@@ -13,7 +13,7 @@ import pytest
 from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
 from backend.disk.safe import load_json
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 
 SLOWLY = 0.5
 """Seconds that reading the file takes in the slow thread."""

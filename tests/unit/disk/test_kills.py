@@ -29,7 +29,7 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import Busy
 from backend.model.problem import TuningKey
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
 from tests.campaign.kills import Story
 

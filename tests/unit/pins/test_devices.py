@@ -13,7 +13,7 @@ from backend.cache.autotune import is_raised
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.file import read_pin_file
-from backend.pins.held import pinned_choices
+from backend.pins.holders import pinned_choices
 from backend.pins.state import DeviceStatus, device_ranges
 from backend.pins.store import PinStore
 from tests.support.device_modules import compiled_on, write_choice

@@ -10,7 +10,7 @@ import pytest
 
 from backend.errors import StoreError
 from backend.model.session import Session
-from backend.pins.state import PinStatus, keep_proof
+from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
 from rocm_tui.render.pins import proof_text, proved
@@ -28,7 +28,7 @@ def test_kept_until_tuned_again_or_drifted(tmp_path: Path) -> None:
     store = PinStore(layout)
     pin = store.pin(None, KEY, "Cpp-c2").pin
     assert proved(only(store)) == "" and only(store).proof is None
-    assert keep_proof(layout, pin, ok=True, by="verify", torch="2.13.0", what="seen")
+    assert PinStore(layout).keep_proof(pin, ok=True, by="verify", torch="2.13.0", what="seen")
     status = only(store)
     assert status.state == "active" and not status.stale
     assert proved(status).startswith("✓ ") and "by verify, torch 2.13.0" in proof_text(status)
@@ -46,19 +46,19 @@ def test_kept_until_tuned_again_or_drifted(tmp_path: Path) -> None:
     store.reconcile()
     assert only(store).state == "active" and only(store).stale == "it drifted since"
     assert proved(only(store)) == "✓?"
-    assert keep_proof(layout, pin, ok=False, by="program")
+    assert PinStore(layout).keep_proof(pin, ok=False, by="program")
     assert proved(only(store)).startswith("✗ ") and not only(store).stale
 
     store.pin(None, KEY, "mm-c1")
     assert only(store).proof is None, "another choice"
-    assert not keep_proof(layout, pin, ok=True, by="verify")
+    assert not PinStore(layout).keep_proof(pin, ok=True, by="verify")
 
 
 def test_another_torch_makes_it_stale(tmp_path: Path) -> None:
     layout = make_layout(tmp_path)
     store = PinStore(layout)
     pin = store.pin(None, KEY, "mm-c1").pin
-    keep_proof(layout, pin, ok=True, by="verify", torch="2.13.0")
+    PinStore(layout).keep_proof(pin, ok=True, by="verify", torch="2.13.0")
     status = only(store)
     assert status.proof is not None
     later = Session("s", torch="2.14.0", system_hash=pin.system_hash, started=status.proof.when + 1)
@@ -76,7 +76,7 @@ def test_json_and_a_file_that_does_not_hold_a_proof(
 ) -> None:
     layout = make_layout(tmp_path)
     pin = PinStore(layout).pin(None, KEY, "mm-c1").pin
-    keep_proof(layout, pin, ok=True, by="verify", torch="2.13.0")
+    PinStore(layout).keep_proof(pin, ok=True, by="verify", torch="2.13.0")
     assert main(["pins", "--json", "--cache-dir", str(tmp_path)]) == 0
     (told,) = json.loads(capsys.readouterr().out)["pins"]
     when = told["verified"].pop("when")

@@ -12,8 +12,8 @@ from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.pins.held import pinned_choices
-from backend.pins.store import PinStore, hold_again, learn_times
+from backend.pins.holders import pinned_choices
+from backend.pins.store import PinStore
 
 SYSTEM = "4" * 64
 KEY = TuningKey("mm", "[('cpu', 'torch.float32', 4, 4, 4, 1, 0)]", "highest")
@@ -37,12 +37,12 @@ def times(layout: Layout) -> dict[str, float]:
 
 def retune(layout: Layout, cache: TunedCache, timings: dict[str, float]) -> object:
     tuned = Tuned(KEY.op, KEY.inputs, KEY.precision, timings, time.time())
-    learn_times(layout, SYSTEM, tuned)
+    PinStore(layout).learn_times(SYSTEM, tuned)
     cache.insert([tuned])
     cache.fold()
     # What a reconciling screen would find right now:
     assert [status.state for status in PinStore(layout).status()] in ([], ["active"])
-    return hold_again(layout, SYSTEM, tuned)
+    return PinStore(layout).hold_again(SYSTEM, tuned)
 
 
 def test_the_pin_holds_and_unpinning_gives_the_new_times(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_a_pinned_choice_that_fails_now_is_orphaned(tmp_path: Path) -> None:
 def retune_failed(layout: Layout, cache: TunedCache) -> object:
     timings = {"fast-a": 0.11, "slow-b": inf, "bad-c": inf}
     tuned = Tuned(KEY.op, KEY.inputs, KEY.precision, timings, time.time())
-    learn_times(layout, SYSTEM, tuned)
+    PinStore(layout).learn_times(SYSTEM, tuned)
     cache.insert([tuned])
     cache.fold()
-    return hold_again(layout, SYSTEM, tuned)
+    return PinStore(layout).hold_again(SYSTEM, tuned)
 
 
 def test_without_a_pin_nothing_is_touched(tmp_path: Path) -> None:
@@ -99,6 +99,6 @@ def test_without_a_pin_nothing_is_touched(tmp_path: Path) -> None:
     PinStore(layout).pin(SYSTEM, KEY, "slow-b")
     tuned = Tuned(other.op, other.inputs, other.precision, {"x": 1.0}, 7.0)
     before = layout.pins.read_bytes()
-    learn_times(layout, SYSTEM, tuned)
+    PinStore(layout).learn_times(SYSTEM, tuned)
     assert layout.pins.read_bytes() == before
-    assert hold_again(layout, SYSTEM, tuned) is None
+    assert PinStore(layout).hold_again(SYSTEM, tuned) is None

@@ -114,9 +114,9 @@ def test_what_is_undone_was_killed_in_the_middle(layout: Layout) -> None:
     found = _found(layout)
     child = os.fork()
     if not child:
-        import backend.pins.held as held
+        import backend.pins.holders as holders
 
-        held.HeldCache.agree = lambda *words, **more: os._exit(9)  # type: ignore[method-assign]
+        holders.PinHolders.agree = lambda *words, **more: os._exit(9)  # type: ignore[method-assign]
         undo(layout, found)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

@@ -1,0 +1,464 @@
+"""What holds pins: entries of cache files, Inductor's config files, and rows of tuned tables.
+
+Each kind of op has one `PinHolder`, which knows its files, changes them and reads their state. A
+file is read again only when it changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from backend.cache import configs
+from backend.cache.autotune import CacheText, Numbers, cache_paths, is_raised, merge_missing
+from backend.cache.variants import DEVICES, ChoiceVariants, device_folders
+from backend.disk import exchange, safe
+from backend.disk.layout import Layout
+from backend.disk.safe import read_bytes
+from backend.errors import CacheUnreadable, PinRefused, brief
+from backend.model.choice import is_hash
+from backend.model.inductor_kernel import TRITON, is_inductors, is_of, kernel_of
+from backend.model.origin import is_own
+from backend.pins.best_configs import BestConfigFiles
+from backend.pins.file import (
+    Counts,
+    PinFile,
+    PinRequest,
+    Record,
+    applied_again,
+    default_who,
+    is_file_name,
+    read_pin_file,
+)
+from backend.pins.numbers import (
+    Changes,
+    came_back,
+    edited,
+    holding,
+    learn,
+    releasing,
+    unowned,
+)
+from backend.pins.state import Judged, PinStatus, state_of
+from backend.pins.tables import TableRows
+from backend.tables.model import is_table_op
+
+
+class PinHolder(Protocol):
+    """Holds the pins of one kind of op.
+
+    The `system` of a pin is what pins call its file: the file's name, its folder's, or a digest of
+    its path. Methods raise CacheUnreadable where a file cannot be read.
+    """
+
+    def locate(self, file: PinFile, request: PinRequest) -> Path:
+        """Return the file for a new pin. Raises PinRefused."""
+        ...
+
+    def system_of(self, path: Path) -> str:
+        """Return what pins call the file."""
+        ...
+
+    def folder_of(self, path: Path) -> str:
+        """Return what a pin keeps to find a file outside of the cache dir again; else nothing."""
+        ...
+
+    def path(self, record: Record) -> Path:
+        """Return the file of a pin; a pattern where it has several."""
+        ...
+
+    def files(self) -> Iterable[Path]:
+        """Return the files that pins may depend on."""
+        ...
+
+    def check_writable(self, path: Path) -> None:
+        """Raise StoreErrors if writing to this file is unsafe."""
+        ...
+
+    def check_new(self, record: Record) -> None:
+        """Raise PinRefused for a new pin that cannot be held."""
+        ...
+
+    def numbers(self, record: Record) -> Numbers | None:
+        """Return the numbers of a pin's tuning; None without a file, or where it has none."""
+        ...
+
+    def learned(self, record: Record, stored: Numbers) -> Record:
+        """Return the pin with what `stored` says of its choices; see `numbers.learn`."""
+        ...
+
+    def changes(self, record: Record) -> int:
+        """Return how many numbers, files or rows a new pin would change."""
+        ...
+
+    def waits(self, record: Record, stored: Numbers) -> bool:
+        """Return whether the pin has no effect before its choice is tuned."""
+        ...
+
+    def differs(self, record: Record) -> bool:
+        """Return whether the files do not hold the pin, or the pin has something to learn."""
+        ...
+
+    def came_back(self, record: Record) -> bool:
+        """Return whether what a released pin had written is in the file again."""
+        ...
+
+    def status(self, record: Record, judged: Judged) -> PinStatus:
+        """Return the state of a pin, given what compiled graphs say of it."""
+        ...
+
+    def agree(self, file: PinFile, system: str, count_drifts: bool) -> Counts:
+        """Make a file agree with its pins; return how much was changed for each.
+
+        What unpinning restores is on disk before the file changes. With `count_drifts` a pin that
+        somebody wrote over is counted as drifted. Raises StoreErrors.
+        """
+        ...
+
+
+class CacheEntries:
+    """Holds pins by the numbers of Inductor's persistent autotune cache."""
+
+    text_type: ClassVar[type[CacheText]] = CacheText
+    keep_time: ClassVar[bool] = False
+    """Whether a file stays as old as it is when it is changed."""
+
+    def __init__(self, layout: Layout, variants: ChoiceVariants) -> None:
+        self.layout = layout
+        self._variants = variants
+        self._texts: dict[Path, tuple[object, CacheText]] = {}
+
+    def locate(self, file: PinFile, request: PinRequest) -> Path:
+        """The cache file that has the choice, the last written of several; of a request that waits
+        the one that will get it."""
+        key, hash = request.key, request.hash
+        if request.system_hash is None:
+            paths = cache_paths(self.layout)
+        else:
+            path = self.layout.autotune / request.system_hash
+            named = is_file_name(request.system_hash) and request.system_hash.isprintable()
+            if not named or not (request.wait or path.exists()):
+                raise PinRefused(f"there is no cache file {brief(str(path), 200)}")
+            if request.wait:
+                return path
+            paths = [path]
+        unreadable: CacheUnreadable | None = None
+        tuned = False
+        fitting: list[Path] = []
+        for path in paths:
+            try:
+                numbers = self.text(path).find(key.op, key.inputs).get(key.precision)
+            except CacheUnreadable as error:
+                unreadable = error
+                continue
+            if numbers is not None:
+                tuned = True
+                if hash in numbers:
+                    fitting.append(path)
+        if fitting:
+            return max(fitting, key=_last_written)
+        if unreadable is not None:
+            raise unreadable
+        if tuned:
+            raise PinRefused(f"{brief(hash, 80)} is no choice of this tuning; see its choices")
+        raise PinRefused(
+            f"{brief(key.op, 40)} {brief(key.inputs, 80)} with precision "
+            f"{brief(key.precision, 40)} is not in {self.layout.autotune}: the program ended "
+            "before PyTorch wrote the times, or wrote none; run the model again, or "
+            "`rocm-tui tune ID`"
+        )
+
+    def system_of(self, path: Path) -> str:
+        return path.name
+
+    def folder_of(self, path: Path) -> str:
+        return ""
+
+    def path(self, record: Record) -> Path:
+        return self.layout.autotune / record.system_hash
+
+    def files(self) -> Iterable[Path]:
+        return cache_paths(self.layout)
+
+    def check_writable(self, path: Path) -> None:
+        safe.check_file(self.layout.root, path)
+
+    def check_new(self, record: Record) -> None:
+        """Nothing: `locate` has found the choice, or the pin waits for it."""
+
+    def merged(self, path: Path, newer: bytes, older: bytes) -> bytes:
+        """The content of a file that two processes wrote at once."""
+        return merge_missing(path, newer, older)
+
+    def text(self, path: Path) -> CacheText:
+        signature = exchange.signature_of(path)
+        known = self._texts.get(path)
+        if known is None or known[0] != signature:
+            known = self._texts[path] = signature, self.text_type(path, read_bytes(path))
+        return known[1]
+
+    def numbers(self, record: Record) -> Numbers | None:
+        path = self.path(record)
+        return self.text(path).find(record.op, record.inputs) if path.exists() else None
+
+    def learned(self, record: Record, stored: Numbers) -> Record:
+        """The pin also learns its kernel's hashes on all devices whose choices are in `stored`."""
+        return learn(self._with_variants(record, stored), stored)
+
+    def _with_variants(self, record: Record, stored: Numbers) -> Record:
+        """A pin of an older version has no variants, and a device may have been added."""
+        names = (record.hash, *record.variants.values())
+        base = next((name for name in names if self._variants.device(name) is not None), None)
+        if base is None:
+            return record
+        # More than most boxes have only where they compiled something or tuned the problem
+        tuned_on = devices_of(self._variants, stored)
+        devices = {*DEVICES, *device_folders(self.layout.root), *tuned_on}
+        missing = [index for index in sorted(devices) if str(index) not in record.variants]
+        if not missing:
+            return record
+        added = {str(i): name for i, name in self._variants.all(base, missing).items()}
+        return replace(record, variants={**record.variants, **added})
+
+    def changes(self, record: Record) -> int:
+        texts = holding(record, self.numbers(record) or {}).values()
+        return sum(is_raised(float(text)) for text in texts)
+
+    def waits(self, record: Record, stored: Numbers) -> bool:
+        return not any(record.hashes & numbers.keys() for numbers in stored.values())
+
+    def differs(self, record: Record) -> bool:
+        stored = self.numbers(record) or {}
+        learned = self.learned(record, stored)
+        return learned is not record or bool(holding(learned, stored))
+
+    def came_back(self, record: Record) -> bool:
+        return came_back(record, self.numbers(record) or {})
+
+    def status(self, record: Record, judged: Judged) -> PinStatus:
+        stored = self.numbers(record)
+        if stored:
+            record = self.learned(record, stored)
+        return state_of(record, stored, judged, devices_of(self._variants, stored or {}))
+
+    def agree(self, file: PinFile, system: str, count_drifts: bool) -> Counts:
+        pinned = [record for record in file.pins if record.system_hash == system]
+        released = [record for record in file.watched() if record.system_hash == system]
+        path = self._file_of(system, (*pinned, *released))
+        if not path.exists():
+            return {}
+        counts: Counts = {}
+
+        def edit(data: bytes) -> bytes:
+            text = self.text_type(path, data)
+            parts: list[Changes] = []
+            for record in [r for r in file.pins if r.system_hash == system]:
+                stored = text.find(record.op, record.inputs)
+                learned = self.learned(record, stored)
+                changes = holding(learned, stored)
+                if changes and count_drifts and record.identity not in counts:
+                    learned = _applied_again(file, learned)
+                if changes:
+                    counts[record.identity] = len(changes)
+                    parts.append(changes)
+                if learned is not record or not record.raised:
+                    file.put(replace(learned, raised=True))
+            for record in released:
+                stored = text.find(record.op, record.inputs)
+                if record.pending or came_back(record, stored):
+                    changes = releasing(record, stored)
+                    if not record.pending and record.identity not in counts:
+                        file.note("restore", record, default_who(), time.time())
+                    counts[record.identity] = len(changes)
+                    parts.append(changes)
+            strays = _strays(text, file, system)
+            parts += [unowned(text.find(op, inputs)) for op, inputs in strays]
+            file.save()
+            return edited(text, parts) if any(parts) else data
+
+        self.check_writable(path)
+        with safe.locked(self.layout.root, self.layout.autotune / system):
+            changed = exchange.update(path, edit, self.merged, keep_time=self.keep_time)
+            return counts if changed else {}
+
+    def _file_of(self, system: str, records: Iterable[Record]) -> Path:
+        """The file that the pins `records` of `system` are about; there may be none of them."""
+        return self.layout.autotune / system
+
+    def astray(self, file: PinFile) -> set[str]:
+        """The cache files with numbers that were raised for a pin of which nothing is known: the
+        pins file was lost, or an old copy of the cache came back after a long time."""
+        systems: set[str] = set()
+        for path in cache_paths(self.layout):
+            with contextlib.suppress(CacheUnreadable):
+                if _strays(self.text(path), file, path.name):
+                    systems.add(path.name)
+        return systems
+
+
+class TritonConfigs(CacheEntries):
+    """Holds pins of kernels of `@triton.autotune` by the numbers of Triton's own files."""
+
+    text_type = configs.ConfigText
+    keep_time = True  # the file says when the kernel was tuned
+
+    def __init__(self, layout: Layout, variants: ChoiceVariants) -> None:
+        super().__init__(layout, variants)
+        self._paths: set[Path] = set()
+
+    def locate(self, file: PinFile, request: PinRequest) -> Path:
+        """The file with the times of a kernel: in Triton's caches of this environment, or where a
+        pin that holds or was released found it."""
+        key, digest = request.key, request.system_hash
+        if digest is None or not is_of(key.inputs, digest):
+            raise PinRefused(
+                f"{brief(key.inputs, 80)} is in no cache of Triton; run its program once by "
+                "`rocm-tui run --cache-triton -- CMD`"
+            )
+        pinned_in = [
+            Path(record.folder)
+            for record in (*file.pins, *file.released)
+            if record.op == TRITON and record.system_hash == digest
+        ]
+        folders = dict.fromkeys([*pinned_in, *configs.folders_of(self.layout.root)])
+        paths = [configs.path_in(folder, digest, kernel_of(key.inputs)) for folder in folders]
+        paths = [path for path in paths if path.is_file()]
+        if not paths:
+            raise PinRefused(
+                f"{brief(key.inputs, 80)} is in no cache of Triton that is known here; set "
+                "TRITON_CACHE_DIR to that of its program"
+            )
+        path = max(paths, key=_last_written)
+        if request.hash not in self.text(path).find(key.op, key.inputs).get("", {}):
+            raise PinRefused(
+                f"{brief(request.hash, 80)} is no config of this kernel; see its choices"
+            )
+        return path
+
+    def system_of(self, path: Path) -> str:
+        return path.parent.name
+
+    def folder_of(self, path: Path) -> str:
+        return str(path.parent.parent)
+
+    def path(self, record: Record) -> Path:
+        path = kernel_file_of(record)
+        self._paths.add(path)
+        return path
+
+    def files(self) -> Iterable[Path]:
+        return sorted(self._paths)
+
+    def check_writable(self, path: Path) -> None:
+        safe.check_file(path.parent.parent, path)
+
+    def merged(self, path: Path, newer: bytes, older: bytes) -> bytes:
+        return configs.keep_newer(path, newer, older)
+
+    def learned(self, record: Record, stored: Numbers) -> Record:
+        return learn(record, stored)
+
+    def _file_of(self, system: str, records: Iterable[Record]) -> Path:
+        return self.path(next(iter(records)))
+
+
+def kernel_file_of(record: Record) -> Path:
+    """Return Triton's file of a pinned kernel. Raises CacheUnreadable for one that no file can
+    have."""
+    return configs.path_in(Path(record.folder), record.system_hash, kernel_of(record.inputs))
+
+
+class PinHolders:
+    """The holders of one cache dir."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.variants = ChoiceVariants(layout.root)
+        self.tables = TableRows(layout)
+        self._entries = CacheEntries(layout, self.variants)
+        self._kernels = TritonConfigs(layout, self.variants)
+        self._best_configs = BestConfigFiles(layout)
+
+    def of(self, op: str) -> PinHolder:
+        """Return the holder of an op's pins."""
+        if is_inductors(op):
+            return self._best_configs
+        if is_table_op(op):
+            return self.tables
+        return self._kernels if op == TRITON else self._entries
+
+    def locate(self, file: PinFile, request: PinRequest) -> Path:
+        """Return the file for a new pin. Raises PinRefused, CacheUnreadable."""
+        key, hash = request.key, request.hash
+        names = (key.op, key.inputs, key.precision)
+        if not (all(map(str.isprintable, names)) and is_hash(hash)):
+            raise PinRefused(f"{brief(hash, 80)} of {brief(key.op, 40)} is no name; pin another")
+        return self.of(key.op).locate(file, request)
+
+    def agree(self, file: PinFile, system: str, count_drifts: bool) -> Counts:
+        """See `PinHolder.agree`. Without a pin of this system it is a file of Inductor's cache."""
+        ops = (r.op for r in (*file.pins, *file.watched()) if r.system_hash == system)
+        return self.of(next(ops, "")).agree(file, system, count_drifts)
+
+    def signatures(self) -> list[tuple[Path, object]]:
+        """Return the signature of each file that a pin may depend on."""
+        holders: tuple[PinHolder, ...] = (
+            self._entries,
+            self._kernels,
+            self._best_configs,
+            self.tables,
+        )
+        paths = (path for holder in holders for path in holder.files())
+        return [(path, exchange.signature_of(path)) for path in paths]
+
+    def astray(self, file: PinFile) -> set[str]:
+        """See `CacheEntries.astray`."""
+        return self._entries.astray(file)
+
+    def unfinished(self) -> set[str]:
+        """The cache files beside which a killed process left what it was preparing."""
+        return {path.name for path in cache_paths(self.layout) if exchange.is_unfinished(path)}
+
+
+def devices_of(variants: ChoiceVariants, stored: Numbers) -> list[int]:
+    """Return the devices whose choices are among the numbers of a tuning."""
+    names = {name for numbers in stored.values() for name in numbers}
+    return sorted(index for index in variants.by_device(names) if index is not None)
+
+
+def pinned_choices(cache_path: Path) -> dict[tuple[str, str], frozenset[str]]:
+    """The hashes of the choice that each pin of a cache file lets win, one for each device; none
+    for a choice of our templates, which is not held there. Raises CacheUnreadable."""
+    pins = read_pin_file(Layout(cache_path.parent.parent).pins).pins
+    return {
+        (pin.op, pin.inputs): frozenset() if is_own(pin.hash) else pin.hashes
+        for pin in pins
+        if pin.system_hash == cache_path.name
+    }
+
+
+def _applied_again(file: PinFile, record: Record) -> Record:
+    """A pin that has to be applied again: it drifted, or an older version held it otherwise."""
+    if record.raised:
+        return applied_again(file, record)
+    record = replace(record, applied=time.time())
+    file.note("migrate", record, default_who(), record.applied)
+    return record
+
+
+def _strays(text: CacheText, file: PinFile, system: str) -> list[tuple[str, str]]:
+    """The raised entries of a cache file that no pin is about."""
+    owned = {
+        (record.op, record.inputs)
+        for record in (*file.pins, *file.watched())
+        if record.system_hash == system
+    }
+    return [entry for entry in text.raised() if entry not in owned]
+
+
+def _last_written(path: Path) -> int:
+    return (exchange.signature_of(path) or (0, 0, 0))[1]
