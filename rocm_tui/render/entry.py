@@ -9,9 +9,8 @@ from rich.cells import cell_len
 
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.formats.table_entries import choices_of
-from rocm_tui.render.lines import filled, folded
 from rocm_tui.render.lint import MARKS
-from rocm_tui.render.table import Line, Span
+from rocm_tui.render.table import Line, Span, filled, folded
 from rocm_tui.render.tuned_tables import ASKED, UNTOLD, several_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tables.findings import Finding

@@ -10,11 +10,11 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import facets, narrow, table
+from rocm_tui.render import facets, table
 from rocm_tui.render.measured import measured_json, measurement_json
 from rocm_tui.render.pins import PIN_SIGNS, proved, state_on, state_text
 from rocm_tui.render.shares import SHARES, share_json
-from rocm_tui.render.table import Column, Field, Span
+from rocm_tui.render.table import Column, Field, Span, short_choice, short_op, short_sizes
 from rocm_tui.render.tuned_tables import beside_json, entry_json
 from rocm_tui.session import in_use as used
 from rocm_tui.session import numbers as fmt
@@ -188,13 +188,13 @@ ID: Field[Row] = Field(
 )
 OP: Field[Row] = Field(
     "op", "OP", 8, 18, good=13, style="strong",
-    text=lambda row: plain(row.tuning.op), short=lambda row: narrow.op(row.tuning.op),
+    text=lambda row: plain(row.tuning.op), short=lambda row: short_op(row.tuning.op),
     about="what was tuned: mm, bmm, addmm, convolution, ...",
 )  # fmt: skip
 SHAPE: Field[Row] = Field(
     "shape", "SHAPE", 16, 34, good=20,
     text=lambda row: fmt.shorten(_sizes(row), 40),
-    short=lambda row: narrow.sizes(_sizes(row)) or fmt.NONE,
+    short=lambda row: short_sizes(_sizes(row)) or fmt.NONE,
     about="batch×M×N×K of a product, else each operand; a kernel's sizes",
 )  # fmt: skip
 TYPE: Field[Row] = Field(
@@ -214,7 +214,7 @@ TUNINGS: tuple[Field[Row], ...] = (
     Field(
         "winner", "IN USE", 14, 48, good=18, name="in use",
         text=lambda row: fmt.shorten(_winner(row) or fmt.NONE, 36),
-        short=lambda row: narrow.choice(_winner(row)) or fmt.NONE,
+        short=lambda row: short_choice(_winner(row)) or fmt.NONE,
         style=lambda row: _live(row) if in_use(row) else "dim",
         about="taken by programs: pinned, else fastest; differs (2) by device",
     ),

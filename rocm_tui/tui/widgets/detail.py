@@ -12,10 +12,8 @@ from rocm_tui.harmless import plain
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render.choices import Footprint
-from rocm_tui.render.layout import Slot
-from rocm_tui.render.lines import filled, folded, whole
 from rocm_tui.render.shares import share_line
-from rocm_tui.render.table import Line
+from rocm_tui.render.table import Line, Slot, filled, folded, whole
 from rocm_tui.render.tuned_tables import beside_lines
 from rocm_tui.session.model import Row
 from rocm_tui.tui.watch_keys import bindings

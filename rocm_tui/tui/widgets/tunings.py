@@ -14,12 +14,11 @@ from textual.message import Message
 
 from rocm_tui.config.places import config_given
 from rocm_tui.harmless import plain
-from rocm_tui.render import facets, groups, narrow
+from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
-from rocm_tui.render.layout import GAP, Slot, fit, heading, natural, slot_at
 from rocm_tui.render.shares import SHARES
-from rocm_tui.render.table import Line, Span
+from rocm_tui.render.table import GAP, Line, Slot, Span, fit, heading, natural, short_op, slot_at
 from rocm_tui.session.difference import Tally
 from rocm_tui.session.facets import Differing, SourceNames, source_of
 from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange, folds
@@ -92,7 +91,7 @@ class TuningLines:
         widths = zip(*map(_widths, sample), strict=True) if sample else repeat((0,))
         self._wants = dict(zip(_MEASURED, map(max, widths), strict=False))
         ops = {row.tuning.op for row in rows}
-        self._wants["op"] = max((cell_len(narrow.op(op)) for op in ops), default=0)
+        self._wants["op"] = max((cell_len(short_op(op)) for op in ops), default=0)
         if len(rows) > _SAMPLE:  # the others may hold wider ones
             for column in tuning_cells.COLUMNS:
                 if self._wants.get(column.key):
