@@ -27,7 +27,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import seconds_given
 from rocm_tui.render import agree as agree_text
 from rocm_tui.render.jobs import problem_title
-from rocm_tui.render.outputs import output_warning
+from rocm_tui.render.measured import output_warning
 from rocm_tui.render.pins import pin_warning
 from rocm_tui.render.problems import trouble_lines
 from rocm_tui.render.table import hanging

@@ -40,11 +40,14 @@ from rocm_tui.render.improve import (
     news_text,
     no_gain_text,
     note_of,
+    proof_figure,
+    proof_json,
+    proof_sentences,
+    proof_text,
     search_json,
     subject_title,
     summary,
 )
-from rocm_tui.render.prove import figure, proof_json, proof_text, sentences
 from rocm_tui.render.table import text_table
 from rocm_tui.search.types import Search
 from rocm_tui.session.graph_rows import graph_rows
@@ -260,12 +263,12 @@ def prove_command(**given: Any) -> int:
         raise JobError(with_log(error)) from error
     finally:
         work.line.show("")
-    annotate(layout, proof, figure(proof))
+    annotate(layout, proof, proof_figure(proof))
     if args.json:
         say.out_json(proof_json(proof))
     else:
         say.out(proof_text(proof))
         say.out()
-        for sentence in sentences(proof):
+        for sentence in proof_sentences(proof):
             say.out(f"{sentence[0].upper()}{sentence[1:]}.")
     return ExitCode.of(proof.verdict == "faster" and not proof.contradicted)

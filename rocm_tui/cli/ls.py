@@ -16,8 +16,7 @@ from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.filtered import filter_option, passing, query_of
 from rocm_tui.config.reading import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
-from rocm_tui.render.nothing import why_nothing
-from rocm_tui.render.problems import problem_json, trouble_lines
+from rocm_tui.render.problems import problem_json, trouble_lines, why_nothing
 from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known

@@ -17,7 +17,7 @@ from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.detail import show_text
-from rocm_tui.render.entry import columns_text
+from rocm_tui.render.entries import columns_text
 from rocm_tui.render.history import history_json, history_text
 from rocm_tui.render.side_by_side import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json

@@ -23,8 +23,7 @@ from rocm_tui.cli.work import LiveLine, Work, consent, ended_by_signals, with_lo
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.jobs.program import ProgramRun
-from rocm_tui.render.table import hanging
-from rocm_tui.render.trials import (
+from rocm_tui.render.graphs import (
     graph_title,
     pin_command,
     program_json,
@@ -36,6 +35,7 @@ from rocm_tui.render.trials import (
     trial_json,
     trial_text,
 )
+from rocm_tui.render.table import hanging
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.graph_rows import GraphRow, graph_rows
 from rocm_tui.session.model import Row

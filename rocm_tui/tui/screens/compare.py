@@ -23,8 +23,8 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.render import bars as whiskers
 from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import plot as whiskers
 from rocm_tui.render import side_by_side
 from rocm_tui.render.choices import Footprint, verdict_style
 from rocm_tui.render.side_by_side import Fact, tell

@@ -135,7 +135,7 @@ class Detail(LineView):
     def _tried(self, row: Row) -> Line | None:
         if row.share is None or row.share.tried is None:
             return None
-        from rocm_tui.render.trials import trial_line  # few have a trial, whose verdicts are large
+        from rocm_tui.render.graphs import trial_line
 
         return trial_line(row.share.tried)
 

@@ -14,9 +14,9 @@ from textual.message import Message
 
 from rocm_tui.config.places import config_given
 from rocm_tui.harmless import plain
-from rocm_tui.render import facets, groups
+from rocm_tui.render import tunings
 from rocm_tui.render import tunings as tuning_cells
-from rocm_tui.render.job_progress import mark
+from rocm_tui.render.jobs import mark
 from rocm_tui.render.shares import SHARES
 from rocm_tui.render.table import GAP, Line, Slot, Span, fit, heading, natural, short_op, slot_at
 from rocm_tui.session.difference import Tally
@@ -98,8 +98,8 @@ class TuningLines:
                     self._wants[column.key] = max(column.least, self._wants[column.key])
         # Columns of one width say it themselves: 0 is no content that asks for less.
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        differing, names = facets.shown(rows, self._differing.of, self._sources.of)
-        for key in facets.KEYS - differing.keys():
+        differing, names = tunings.facet_fields(rows, self._differing.of, self._sources.of)
+        for key in tunings.FACET_KEYS - differing.keys():
             self._wants.pop(key, None)
         if "source" in differing:
             self._wants["source"] = max(map(cell_len, names.values()))
@@ -129,9 +129,9 @@ class TuningLines:
     def line(self, entry: Entry, by: str, width: int, now: float, job: Job | None) -> Line:
         """How an entry of a list grouped `by` that is shown; `job` is about it."""
         if isinstance(entry, Heading):
-            return groups.heading_line(entry, by, self._names)
+            return tunings.heading_line(entry, by, self._names)
         if isinstance(entry, Folded):
-            return groups.folded_line(entry)
+            return tunings.folded_line(entry)
         return self._drawn(entry, self.slots(width), now, job)
 
     def _drawn(self, row: Row, slots: tuple[Slot, ...], now: float, job: Job | None) -> Line:
