@@ -12,8 +12,13 @@ from rocm_tui import say
 from rocm_tui.actions.named import load_named
 from rocm_tui.actions.pick import unread
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
-from rocm_tui.cli.filtered import filter_option, passing, query_of
+from rocm_tui.cli.common import (
+    CommandArguments,
+    ExitCode,
+    filter_option,
+    matching_rows,
+    parse_filter,
+)
 from rocm_tui.config.reading import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
 from rocm_tui.render.problems import problem_json, trouble_lines, why_nothing
@@ -43,13 +48,13 @@ def ls_command(**given: Any) -> int:
     no tuning, or if a PATH cannot be read.
     """
     args = CommandArguments(**given)
-    query = query_of(args)
+    query = parse_filter(args.filter)
     for mistake in settings_now().mistakes:
         say.err(str(mistake))
     layout = common.layout_of(args)
     model, found, paths = load_named(layout, args.paths)
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
-    rows = passing(rows, query, model.sessions)
+    rows = matching_rows(rows, query, model.sessions)
     if args.sort or args.reverse:
         facts = Facts(Known(model.sessions))
         rows = ordered(rows, BY_NAME[args.sort or "age"], facts, args.reverse)

@@ -16,7 +16,7 @@ from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from rocm_tui.actions.done import KEPT, Done, list_done, note_done
 from rocm_tui.actions.shell import Shell
-from rocm_tui.cli.group import rocm_tui
+from rocm_tui.cli.entry import rocm_tui
 from rocm_tui.jobs.tune import TuneOptions
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import TuneScreen
