@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,6 +16,15 @@ from backend.errors import StoreError
 from rocm_tui import say
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain, visible
+
+if TYPE_CHECKING:
+    from backend.model.session import Session
+    from rocm_tui.session.model import Row
+    from rocm_tui.session.query.grammar import Query
+
+PROGRAM = "rocm-tui"
+COMPLETE_VARIABLE = "_ROCM_TUI_COMPLETE"
+"""The environment variable through which a completion script calls the program."""
 
 
 class ExitCode(IntEnum):
@@ -89,6 +98,25 @@ def _graphs(layout: Layout) -> Mapping[str, str]:
 _IDS = {"tunings": _tunings, "pins": _pins, "graphs": _graphs}
 
 
+class ProgramCommand(click.Command):
+    """A command whose words after `--` are the command line of a program.
+
+    They are passed on unchanged as `program`, which is None without `--`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        program = None
+        if "--" in args:
+            at = args.index("--")
+            args, program = args[:at], args[at + 1 :]
+        rest = super().parse_args(ctx, args)
+        ctx.params["program"] = program
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- CMD...]"]
+
+
 class IdType(click.ParamType[str]):
     """An id that a shell completes from the cache directory."""
 
@@ -156,6 +184,11 @@ cache_dir_option = click.option(
     help="Inductor's cache directory (default: where Inductor looks).",
 )
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
+filter_option = click.option(
+    "--filter",
+    metavar="FILTER",
+    help="Only tunings that match, as in `/` of watch: 'op:mm gain>1.2 !pinned' or '@name'.",
+)
 yes_to_graph_option = click.option(
     "--yes", is_flag=True, help="Run the text of the graph without asking."
 )
@@ -163,3 +196,26 @@ polling_option = click.option("--polling", is_flag=True, help="Poll the files, a
 max_autotune_option = click.option(
     "--max-autotune", is_flag=True, help="Turn Inductor's max_autotune on for CMD."
 )
+
+
+def parse_filter(text: str | None) -> Query:
+    """Parse `--filter`, in which `@name` is a filter that was saved on the screen.
+
+    Raises QueryError: call it before anything is read.
+    """
+    from rocm_tui.config.memory import Memory  # few commands take a filter
+    from rocm_tui.config.places import state_path
+    from rocm_tui.session.query.grammar import EVERYTHING, parse
+
+    if not text:
+        return EVERYTHING
+    saved: dict[str, str] = Memory(state_path()).recall("filters", {})
+    return parse(text, saved)
+
+
+def matching_rows(rows: Sequence[Row], query: Query, sessions: Mapping[str, Session]) -> list[Row]:
+    """Return the rows that match `query`, in their order."""
+    from rocm_tui.session.query.fields import Facts, Known
+    from rocm_tui.session.query.match import predicate
+
+    return list(filter(predicate(query, Facts(Known(sessions))), rows))

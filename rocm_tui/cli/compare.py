@@ -17,7 +17,6 @@ from rocm_tui.compare.tables import TableComparison, are_tables, compare_tables
 from rocm_tui.compare.types import Comparison, Part
 from rocm_tui.errors import NoSuchSource, UsageError
 from rocm_tui.render import compare as compare_text
-from rocm_tui.render import compare_tables as tables_text
 from rocm_tui.render import report as report_text
 from rocm_tui.render.compare import comparison_json, regression_lines
 from rocm_tui.render.problems import trouble_lines
@@ -117,11 +116,15 @@ def _check_whole(problems: Iterable[Fault]) -> None:
 
 def _compare_tables(comparison: TableComparison, args: CommandArguments) -> int:
     if args.json:
-        say.out_json(tables_text.tables_json(comparison))
+        say.out_json(compare_text.tables_json(comparison))
     else:
-        say.out((tables_text.markdown if args.markdown else tables_text.text)(comparison))
+        say.out(
+            (compare_text.tables_markdown if args.markdown else compare_text.tables_text)(
+                comparison
+            )
+        )
     per_cent = args.fail_on_regression
-    slower = [] if per_cent is None else list(tables_text.slower_lines(comparison, per_cent))
+    slower = [] if per_cent is None else list(compare_text.slower_lines(comparison, per_cent))
     for line in slower:
         say.err(f"slower by more than {per_cent:g} %: {line}")
     return ExitCode.of(bool(comparison.common) and not slower)

@@ -11,12 +11,16 @@ import click
 from rocm_tui import say
 from rocm_tui.actions.sources import load_named, unread
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
-from rocm_tui.cli.filtered import filter_option, passing, query_of
+from rocm_tui.cli.common import (
+    CommandArguments,
+    ExitCode,
+    filter_option,
+    matching_rows,
+    parse_filter,
+)
 from rocm_tui.config.reading import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
-from rocm_tui.render.nothing import why_nothing
-from rocm_tui.render.problems import problem_json, trouble_lines
+from rocm_tui.render.problems import problem_json, trouble_lines, why_nothing
 from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
@@ -43,13 +47,13 @@ def ls_command(**given: Any) -> int:
     no tuning, or if a PATH cannot be read.
     """
     args = CommandArguments(**given)
-    query = query_of(args)
+    query = parse_filter(args.filter)
     for mistake in settings_now().mistakes:
         say.err(str(mistake))
     layout = common.layout_of(args)
     model, found, paths = load_named(layout, args.paths)
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
-    rows = passing(rows, query, model.sessions)
+    rows = matching_rows(rows, query, model.sessions)
     if args.sort or args.reverse:
         facts = Facts(Known(model.sessions))
         rows = ordered(rows, BY_NAME[args.sort or "age"], facts, args.reverse)

@@ -23,8 +23,13 @@ from rocm_tui.actions.measure import (
 )
 from rocm_tui.actions.sources import load_model, pick_tuning
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
-from rocm_tui.cli.filtered import filter_option, passing, query_of
+from rocm_tui.cli.common import (
+    CommandArguments,
+    ExitCode,
+    filter_option,
+    matching_rows,
+    parse_filter,
+)
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.environment import device_to_measure
 from rocm_tui.errors import UsageError
@@ -53,9 +58,9 @@ def measure_suspects(args: CommandArguments, layout: Layout, measure: Measure) -
     """One after another; what cannot be measured is said, and the others are measured."""
     if args.id is not None:
         raise UsageError("--suspects measures all suspects: without an ID")
-    query = query_of(args)
+    query = parse_filter(args.filter)
     model = load_model(layout, also=args.sources)
-    suspects = find_suspects(passing(model.rows(), query, model.sessions))
+    suspects = find_suspects(matching_rows(model.rows(), query, model.sessions))
     results: list[dict[str, Any]] = []
     clear = not suspects.others
     for suspect in suspects.suspects:

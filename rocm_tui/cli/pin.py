@@ -36,7 +36,7 @@ from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import NotPinnable, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.render.outputs import change_json, output_warning, why_not_bitwise
+from rocm_tui.render.measured import change_json, output_warning, why_not_bitwise
 from rocm_tui.render.pins import (
     PIN_LIST,
     history_json,

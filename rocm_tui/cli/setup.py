@@ -11,17 +11,17 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from backend.pins.leftovers import DAYS, leftovers, remove
+from backend.counted import counted
+from backend.pins.leftovers import DAYS, Leftover, leftovers, remove
 from rocm_tui import say
 from rocm_tui.actions.doctor import Check, Examined, examine, examine_mega_cache
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
-from rocm_tui.cli.group import COMPLETE_VARIABLE, PROGRAM
+from rocm_tui.cli.common import COMPLETE_VARIABLE, PROGRAM, CommandArguments, ExitCode
 from rocm_tui.cli.work import LiveLine
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.render.leftovers import leftover_json, leftovers_text, total
-from rocm_tui.render.table import hanging
+from rocm_tui.render.table import hanging, table
+from rocm_tui.session import numbers as fmt
 
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
@@ -115,10 +115,10 @@ def prune_command(**given: Any) -> int:
     elif not found.old:
         say.out("Nothing is old: nothing to remove.")
     elif args.yes:
-        say.out(f"Removed {total(removed)}.")
+        say.out(f"Removed {_total(removed)}.")
     else:
-        say.out(leftovers_text(found.old, now))
-        say.out(f"\n{total(found.old)} in all; --yes removes it.")
+        say.out(_leftovers_text(found.old, now))
+        say.out(f"\n{_total(found.old)} in all; --yes removes it.")
     for line in found.kept:
         say.err(plain(line))
     return ExitCode.YES
@@ -138,3 +138,31 @@ def completion_command(shell: str) -> int:
     assert script_of is not None
     say.out_text(script_of(click.Command(PROGRAM), {}, PROGRAM, COMPLETE_VARIABLE).source())
     return ExitCode.YES
+
+
+def _total(leftovers: Sequence[Leftover]) -> str:
+    """`12 things, 3.4 MiB`."""
+    count = len(leftovers)
+    size = sum(leftover.size for leftover in leftovers)
+    return f"{counted(count, 'thing')}, {fmt.size(size)}"
+
+
+def _leftovers_text(leftovers: Sequence[Leftover], now: float) -> str:
+    """A line a kind: how many, how much, how long the last one was not used."""
+    rows = []
+    for kind in dict.fromkeys(leftover.kind for leftover in leftovers):
+        group = [leftover for leftover in leftovers if leftover.kind == kind]
+        size = fmt.size(sum(leftover.size for leftover in group))
+        latest = max(leftover.used for leftover in group)
+        rows.append([kind, fmt.count(len(group)), size, fmt.age(latest, now)])
+    return table(["WHAT", "COUNT", "SIZE", "LAST USED"], rows, "lrrr")
+
+
+def leftover_json(leftover: Leftover, removed: bool) -> dict[str, Any]:
+    return {
+        "kind": leftover.kind,
+        "paths": [str(path) for path in leftover.files],
+        "bytes": leftover.size,
+        "last_used": leftover.used,
+        "removed": removed,
+    }

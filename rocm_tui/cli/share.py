@@ -1,24 +1,34 @@
-"""`rocm-tui export [ID...]`: pins as a file for another machine, as Inductor's lookup table, or as
-the `kernel_options` of flex attention;
-`rocm-tui import FILE`: take them in, after checking where they come from."""
+"""`rocm-tui export`, `import` and `agree`: one choice on all machines and ranks."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from backend.counted import counted
+from backend.counted import counted, noun
+from backend.disk.layout import Layout
 from backend.sharing.kernel_options import as_json as options_json
 from backend.sharing.kernel_options import as_python, calls_of
 from backend.sharing.lookup_table import Table, as_json, lookup_table
-from backend.sharing.plan import Step
+from backend.sharing.plan import Step as ImportStep
 from backend.sharing.share import SharedPin
 from backend.tables.model import op_label
 from rocm_tui import say
+from rocm_tui.actions.agree import (
+    Step,
+    Told,
+    measure_chosen,
+    pin_all,
+    plan_pins,
+    who_took_what,
+    with_measured,
+)
+from rocm_tui.actions.pin import Pinned
 from rocm_tui.actions.share import (
     ImportPlan,
     apply_import,
@@ -29,12 +39,21 @@ from rocm_tui.actions.share import (
     unknown_origins,
     write_shared,
 )
+from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.work import Work
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.render.pins import step_json
-from rocm_tui.render.table import table
+from rocm_tui.jobs.limits import seconds_given
+from rocm_tui.render import agree as agree_text
+from rocm_tui.render.jobs import problem_title
+from rocm_tui.render.measured import output_warning
+from rocm_tui.render.pins import pin_warning, step_json
+from rocm_tui.render.problems import trouble_lines
+from rocm_tui.render.table import hanging, table
+from rocm_tui.report.agreement import Agreement, agreement
+from rocm_tui.report.proposals import Proposal, propose
 from rocm_tui.session import numbers as fmt
 
 
@@ -216,7 +235,7 @@ def _print_differences(plan: ImportPlan) -> None:
             )
 
 
-def _step_cells(step: Step) -> tuple[str, ...]:
+def _step_cells(step: ImportStep) -> tuple[str, ...]:
     return (
         step.pin.id,
         plain(op_label(step.pin.op)),
@@ -239,5 +258,254 @@ def _import_json(plan: ImportPlan, *, applied: bool) -> dict[str, Any]:
         "pins": [
             {**step_json(step), "numbers": step.numbers, "graphs": step.graphs}
             for step in plan.steps
+        ],
+    }
+
+
+_MOST_RANKS = 1_000_000
+
+
+def _check(args: CommandArguments) -> None:
+    """Raises UsageError."""
+    seconds_given(args.budget, "--budget")
+    if args.ranks is not None and not 1 <= args.ranks <= _MOST_RANKS:
+        raise UsageError(f"--ranks is how many ranks there must be, 1 to {_MOST_RANKS:,}")
+    for given, name, wanted, needed in (
+        (args.yes, "--yes", args.pin, "--pin"),
+        (args.output is not None, "--output", args.pin and args.yes, "--pin --yes"),
+        (args.budget is not None, "--budget", args.measure, "--measure"),
+        (args.force, "--force", args.propose or args.pin or args.measure, "--propose"),
+    ):
+        if given and not wanted:
+            raise UsageError(f"{name} goes with {needed}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """What --pin would do, or did."""
+
+    steps: Sequence[Step]
+    pinned: Sequence[Pinned] = ()
+    done: bool = False
+
+
+@click.command()
+@click.argument("paths", metavar="[PATH]...", type=common.SOURCE, nargs=-1)
+@click.option("--ranks", type=int, metavar="N", help="The expected number of ranks.")
+@click.option("job", "--run", default="", metavar="RUN", help="This run (default: the latest).")
+@click.option(
+    "--across",
+    is_flag=True,
+    help="Also compare tunings of systems that differ, such as MI300X and MI308X.",
+)
+@click.option(
+    "--propose",
+    is_flag=True,
+    help="Propose one choice for all: by cold measurements, else by the times of all.",
+)
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure the choices that differ first, with cold caches; implies --propose.",
+)
+@click.option(
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="With --measure: time for each problem, compiling excluded (default: 30).",
+)
+@click.option(
+    "--pin", is_flag=True, help="Print which proposals would be pinned; pin them with --yes."
+)
+@click.option("--yes", is_flag=True, help="With --pin: do it.")
+@click.option(
+    "--output",
+    "-o",
+    type=common.FILE,
+    metavar="FILE",
+    help="With --pin --yes: write the pins to a file that the other hosts import.",
+)
+@click.option("--force", is_flag=True, help="Also propose choices that some were not offered.")
+@common.device_option
+@common.python_option
+@common.cache_dir_option
+@common.json_option
+def agree_command(**given: Any) -> int:
+    """Find the problems for which ranks of a run, or hosts, took different choices.
+
+    PATH is a cache directory, a session's log, a cache file, a log, an export of pins, a session of
+    the cache directory, or - for stdin (default: the ranks of the latest run in the cache
+    directory).
+
+    Exit codes: 0 all agree, 1 some do not, a rank is missing, or nothing could be compared; with
+    --pin --yes: 0 every difference is pinned; 2 bad usage.
+    """
+    args = CommandArguments(**given)
+    _check(args)
+    layout = common.layout_of(args)
+    told = who_took_what(layout, args.paths, args.job)
+    for line in trouble_lines(told.problems):
+        say.err(line)
+    found = _agreement(args, told)
+    if args.measure:
+        told = _measure(args, layout, told, found)
+        found = _agreement(args, told)
+    asked = args.propose or args.measure or args.pin
+    proposals = [propose(each, force=args.force) for each in found.differing if asked]
+    if not args.json:
+        _print_agreement(told, found, proposals)
+    settled = _pin_proposals(args, layout, told, proposals) if args.pin and proposals else None
+    if args.pin and not proposals:
+        say.err("nothing differs, so nothing is pinned or written")
+    if args.json:
+        more = {} if settled is None else {"pins": _pins_json(settled)}
+        running = {"running": [each.name for each in told.running]}
+        say.out_json(agree_text.agreement_json(found, proposals) | running | more)
+    if args.pin and args.yes and settled is not None:
+        every = all(step.wanted is not None for step in settled.steps)
+        lost = found.missing or found.lacking
+        return ExitCode.of(every and not lost and all(pin.done for pin in settled.pinned))
+    return ExitCode.of(found.agree)
+
+
+def _agreement(args: CommandArguments, told: Told) -> Agreement:
+    return agreement(told.choosers, told.taken, ranks=args.ranks or 0, across=args.across)
+
+
+def _print_agreement(told: Told, found: Agreement, proposals: Sequence[Proposal]) -> None:
+    if found.differing:
+        say.out(agree_text.text(found, proposals, say.width()) + "\n")
+    for line in agree_text.footer(found, told.running):
+        say.out(hanging("", line))
+    if found.differing and not proposals:
+        say.out(agree_text.TO_PROPOSE)
+
+
+def _measure(args: CommandArguments, layout: Layout, told: Told, found: Agreement) -> Told:
+    """What nobody has measured with cold caches; each is told as it comes."""
+    wanted = [
+        each
+        for each in found.differing
+        if each.measurement is None or each.measurement.caches != "cold"
+    ]
+    if not wanted:
+        return told
+    work = Work(layout, args.python, args.device)
+    measurements = []
+    results = measure_chosen(wanted, work, budget=args.budget)
+    for number, each in enumerate(wanted, start=1):
+        title = f"{problem_title(each.row.tuning)} ({number} of {len(wanted)})"
+        with work.line.during(title):
+            result = next(results)
+        if result.measurement is None:
+            say.err(f"{each.row.id} was not measured: {result.reason}")
+        else:
+            measurements.append(result.measurement)
+    return replace(told, taken=tuple(with_measured(told.taken, measurements)))
+
+
+def _pin_proposals(
+    args: CommandArguments, layout: Layout, told: Told, proposals: Sequence[Proposal]
+) -> _Settled:
+    model = told.home or load_model(layout)
+    steps = plan_pins(proposals, model, layout)
+    for step in steps:
+        if step.why_not:
+            say.err(f"{step.proposal.differing.row.id} is not pinned: {step.why_not}")
+    ready = [step for step in steps if step.wanted is not None]
+    if not args.yes:
+        if not args.json:
+            for step in ready:
+                say.out(hanging("", _would(step)))
+        say.err("nothing was changed; --yes does it" if ready else "nothing can be pinned")
+        return _Settled(steps)
+    notes = [_note(step.proposal) for step in ready]
+    pinned = pin_all(ready, notes, layout)
+    for step in ready:
+        _warn(step)
+    if not args.json:
+        for pin in pinned:
+            say.out(f"pinned {plain(pin.choice.label)} for {pin.report.pin.id}, {pin.state}")
+    if ready and args.output is not None:
+        _write_pins(args, layout, [step.wanted.row.id for step in ready if step.wanted])
+    if ready and not args.json:
+        for line in _next(args, layout, len(pinned)):
+            say.out(hanging("", line))
+    return _Settled(steps, pinned, done=True)
+
+
+def _note(proposal: Proposal) -> str:
+    """What the history says of the pin."""
+    all_ = [taken.by for taken in proposal.differing.taken]
+    ranked = all(one.rank is not None for one in all_)
+    over = counted(len(all_), "rank") if ranked else agree_text.who(all_)
+    return f"agreed over {over}: {agree_text.basis(proposal)}"
+
+
+def _would(step: Step) -> str:
+    assert step.wanted is not None and step.plan is not None
+    what = f"{plain(step.wanted.choice.label)} for {step.wanted.row.id}"
+    if step.held:
+        return f"{what} is pinned already"
+    old = step.plan.replaces
+    instead = f" instead of {plain(old.label or old.hash)}" if old is not None else ""
+    graphs = counted(len(step.plan.graphs), "compiled graph is", "compiled graphs are")
+    return f"would pin {what}{instead}: {graphs} moved aside"
+
+
+def _warn(step: Step) -> None:
+    """As `pin` does."""
+    if step.wanted is None:
+        return
+    row, choice = step.wanted.row, step.wanted.choice
+    if lacking := step.proposal.unoffered:
+        names = agree_text.who(lacking)
+        say.err(f"{row.id}: {names} may not be offered it, and then take their own best")
+    for warning in (pin_warning(row.tuning, choice), output_warning(row, choice)):
+        if warning:
+            say.err(f"{row.id}: {warning}")
+
+
+def _write_pins(args: CommandArguments, layout: Layout, ids: Sequence[str]) -> None:
+    pins = pins_to_share(layout, ids, (), args.python)
+    for name, unknown in unknown_origins(pins).items():
+        say.err(f"the {name} that {', '.join(unknown)} was tuned with is not known")
+    write_shared(args.output, export_text(pins))
+
+
+def _next(args: CommandArguments, layout: Layout, count: int) -> list[str]:
+    """What is to be done on the other hosts, and how it is undone."""
+    lines = []
+    folders = [path for path in map(Path, args.paths) if path.is_dir()]
+    others = [path for path in folders if path.resolve() != layout.root.resolve()]
+    if args.output is not None:
+        file = plain(shlex.quote(str(args.output)))
+        lines.append(f"wrote {file}. On every host that has a cache dir of its own:")
+        lines += [f"  rocm-tui import {file} --yes{_at(other)}" for other in others] or [
+            f"  rocm-tui import {file} --yes"
+        ]
+    if count:
+        lines.append(f"`rocm-tui undo` takes {noun(count, 'it', 'them all')} back.")
+    lines.append("Run the ranks again, then `rocm-tui agree`: what runs now keeps its choices.")
+    return lines
+
+
+def _at(folder: Path) -> str:
+    return f" --cache-dir {plain(shlex.quote(str(folder)))}"
+
+
+def _pins_json(settled: _Settled) -> dict[str, Any]:
+    states = {pin.report.pin.id: pin.state for pin in settled.pinned}
+    return {
+        "applied": settled.done,
+        "pins": [
+            {
+                "id": step.proposal.differing.row.id,
+                "hash": step.wanted.hash if step.wanted else None,
+                "held": step.held,
+                "state": states.get(step.wanted.row.id) if step.wanted else None,
+                "why_not": step.why_not or None,
+            }
+            for step in settled.steps
         ],
     }

@@ -1,4 +1,4 @@
-"""`rocm-tui show ID [CHOICE]`: one tuning with all its choices, or the kernel of one of them."""
+"""`rocm-tui show` and `sessions`: one tuning with its choices, or the processes that tuned."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import click
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from rocm_tui import say
-from rocm_tui.actions.sources import pick_tuning, problem_history
+from rocm_tui.actions.sources import load_model, pick_tuning, problem_history, unread
 from rocm_tui.actions.tables import row_of
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.detail import show_text
-from rocm_tui.render.entry import columns_text
+from rocm_tui.render.entries import columns_text
 from rocm_tui.render.history import history_json, history_text
+from rocm_tui.render.problems import trouble_lines
+from rocm_tui.render.sessions import session_json, sessions_text
 from rocm_tui.render.side_by_side import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json
+from rocm_tui.report.sessions import session_rows
 from rocm_tui.session import stats
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.kernel_resources import KernelResources
@@ -120,3 +123,31 @@ def _show(layout: Layout, model: Model, row: Row, choice: Choice | None, json: b
     for choice_value in values:
         choice_value["resources"] = resources_json(resources.get(choice_value["hash"]))
     say.out_json(value)
+
+
+@click.command()
+@common.paths_argument
+@common.cache_dir_option
+@common.json_option
+def sessions_command(**given: Any) -> int:
+    """List the processes that ran under `rocm-tui run`, with their state or how they ended.
+
+    PATH is a file, a folder, or - for stdin (default: the cache directory). The beginning of an id
+    names the session in `ls`, `compare` and the filter `session:`. Exit code 1 if there is no
+    session, or if a PATH cannot be read.
+    """
+    args = CommandArguments(**given)
+    layout = common.layout_of(args)
+    model = load_model(layout, args.paths)
+    rows = session_rows(model)
+    lost = unread(model, args.paths)
+    if args.json:
+        say.out_json({"sessions": [session_json(row) for row in rows]})
+    elif rows:
+        say.out(sessions_text(rows))
+    for line in trouble_lines(lost if args.json else model.problems):
+        say.err(line)
+    if not rows and not args.json:
+        where = ", ".join(args.paths) or str(layout.root)
+        say.err(f"no session in {where}: `rocm-tui run -- CMD` records one")
+    return ExitCode.of(bool(rows) and not lost)

@@ -22,7 +22,7 @@ from rocm_tui.render.cover import (
     cover_sum,
     cover_text,
 )
-from rocm_tui.render.lint import lint_json, rules_text, text
+from rocm_tui.render.entries import findings_text, lint_json, rules_text
 from rocm_tui.tables.coverage import Coverage, cover
 from rocm_tui.tables.device import device_given
 from rocm_tui.tables.lint import RULE_IDS
@@ -89,7 +89,7 @@ def lint_command(**given: Any) -> int:
     if args.json:
         say.out_json(lint_json(linted))
     else:
-        say.out(text(linted))
+        say.out(findings_text(linted))
     return ExitCode.of(not linted.fails)
 
 

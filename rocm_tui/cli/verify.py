@@ -23,8 +23,7 @@ from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.verify import DevicesResult, Verifying, keep_program, keep_result
 from rocm_tui.actions.verify_program import Finding, ProgramProof, as_tuned, prove_by_program
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
-from rocm_tui.cli.group import ProgramCommand
+from rocm_tui.cli.common import CommandArguments, ExitCode, ProgramCommand
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError

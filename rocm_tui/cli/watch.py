@@ -1,25 +1,26 @@
-"""`rocm-tui watch [PATH...] [-- CMD...]`: the screen, and a program with it.
-
-`rocm-tui demo`: the screen on a real session that tunes on this machine's CPU.
-"""
+"""`rocm-tui watch`, `demo` and `serve`: the screen, with a program, with a demo, in a browser."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import socket
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments
-from rocm_tui.cli.group import ProgramCommand
+from rocm_tui.cli.common import ExitCode, ProgramCommand
 from rocm_tui.config.places import config_given
 from rocm_tui.errors import UsageError
 from rocm_tui.tui.terminal import run_watch
+
+if TYPE_CHECKING:
+    from rocm_tui.tui.browser.guard import Guard
 
 
 @click.command(cls=ProgramCommand)
@@ -33,7 +34,15 @@ from rocm_tui.tui.terminal import run_watch
 @common.max_autotune_option
 @common.python_option
 @common.cache_dir_option
-def watch_command(**given: Any) -> int:
+def watch_command(
+    paths: Sequence[str],
+    polling: bool,
+    read_only: bool | None,
+    max_autotune: bool,
+    python: str | None,
+    cache_dir: Path | None,
+    program: Sequence[str] | None,
+) -> int:
     """Watch logs, caches and folders live, and pin choices.
 
     PATH is a file, a folder, or - for stdin (default: the cache directory). With `-- CMD...` that
@@ -42,34 +51,28 @@ def watch_command(**given: Any) -> int:
 
     Example: rocm-tui watch -- python train.py
     """
-    args = CommandArguments(**given)
-    layout = common.layout_of(args)
-    paths = args.paths or [str(layout.root)]
-    read_only = _starts_read_only() if args.read_only is None else args.read_only
-    if args.program is None:
-        if args.max_autotune:
+    layout = common.layout_at(cache_dir)
+    paths = paths or [str(layout.root)]
+    read_only = _starts_read_only() if read_only is None else read_only
+    if program is None:
+        if max_autotune:
             raise UsageError("--max-autotune is for a program: rocm-tui watch -- CMD")
         return run_watch(
-            paths,
-            cache_dir=layout.root,
-            polling=args.polling,
-            python=args.python,
-            read_only=read_only,
+            paths, cache_dir=layout.root, polling=polling, python=python, read_only=read_only
         )
     if read_only:
         raise UsageError(
             "read-only starts no program: say --no-read-only, or leave out what follows --"
         )
-    if not args.program:
+    if not program:
         raise UsageError("-- needs a command: rocm-tui watch -- python train.py")
     from rocm_tui.launch.launched import Launched  # most screens start no program
     from rocm_tui.launch.program import ending
 
-    options = ["--max-autotune"] if args.max_autotune else []
-    launched = Launched(args.program, layout, options=options)
+    launched = Launched(program, layout, options=["--max-autotune"] if max_autotune else [])
     paths = list(dict.fromkeys((*paths, str(layout.root))))
     left = run_watch(
-        paths, cache_dir=layout.root, polling=args.polling, python=args.python, launched=launched
+        paths, cache_dir=layout.root, polling=polling, python=python, launched=launched
     )
     code = launched.code
     if left or code is None:
@@ -95,17 +98,16 @@ LENGTHS = (128, 96, 64, 160, 192, 80, 112, 144, 176, 208)
 @click.option(
     "--cache-dir", type=common.FOLDER, metavar="DIR", help="Default: ~/.cache/rocm-tui/demo."
 )
-def demo_command(**given: Any) -> int:
+def demo_command(python: str | None, cache_dir: Path | None) -> int:
     """Compile a small model (attention and an MLP) with max_autotune on the CPU, and watch it.
 
     The demo keeps its own cache directory: a pin made in it holds in the next demo.
     """
-    args = CommandArguments(**given)
     from rocm_tui.environment import find_python  # most screens start no program
     from rocm_tui.launch.launched import Launched
 
-    python = find_python(args.python)
-    root = (args.cache_dir or _default_dir()).absolute()
+    python = find_python(python)
+    root = (cache_dir or _default_dir()).absolute()
     root.mkdir(parents=True, exist_ok=True)
     layout = Layout(root)
     command = [python, "-m", "backend.demo", *_lengths(layout)]
@@ -121,3 +123,122 @@ def _default_dir() -> Path:
 def _lengths(layout: Layout) -> Iterable[str]:
     done = len(list(layout.sessions.glob("*.run.jsonl")))
     return dict.fromkeys(str(length) for length in (LENGTHS[0], LENGTHS[done % len(LENGTHS)]))
+
+
+PORT = 7681
+
+
+@click.command()
+@common.paths_argument
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Allow the browser all actions of the screen: pin, unpin, tune, measure.",
+)
+@click.option(
+    "--port", type=int, default=PORT, metavar="N", help=f"0 picks a free port (default: {PORT})."
+)
+@click.option(
+    "--host", default="127.0.0.1", metavar="NAME", help="Listen there (default: 127.0.0.1)."
+)
+@click.option(
+    "--allow-network",
+    is_flag=True,
+    help="Allow a --host that other machines can reach; traffic and token are not encrypted.",
+)
+@click.option(
+    "--screens", type=int, default=4, metavar="N", help="Most screens at once (default: 4)."
+)
+@common.polling_option
+@common.python_option
+@common.cache_dir_option
+def serve_command(
+    paths: Sequence[str],
+    allow_actions: bool,
+    port: int,
+    host: str,
+    allow_network: bool,
+    screens: int,
+    polling: bool,
+    python: str | None,
+    cache_dir: Path | None,
+) -> int:
+    """Show the screen of `watch` in a browser, for everybody who has the URL that is printed.
+
+    PATH is a file or a folder (default: the cache directory). Only this machine can reach the page
+    (over SSH: ssh -L 7681:localhost:7681 HOST), and the page is read-only without --allow-actions.
+    Needs pip install 'rocm-tui[serve]'.
+    """
+    import asyncio  # with the server, which few screens need
+
+    from rocm_tui.tui.browser.site import Site, listen, require_extra, run
+
+    guard = _guard(host, allow_network)
+    if not 0 <= port < 65536:
+        raise UsageError(f"--port {port}: a port is a number from 0 to 65535")
+    if not 1 <= screens <= 100:
+        raise UsageError("--screens is how many at once, from 1 to 100")
+    if "-" in paths:
+        raise UsageError("serve cannot read stdin: each page has a screen of its own")
+    folder = require_extra()
+    command = screen_command(
+        paths, allow_actions=allow_actions, polling=polling, python=python, cache_dir=cache_dir
+    )
+    bound = listen(host, port)
+    url = f"http://{_host_in_url(host)}:{bound.getsockname()[1]}/?token={guard.token}"
+
+    async def serve() -> None:
+        site = Site(guard, command, folder, screens)
+        await run(site, bound, lambda: _print_url(url, host, allow_actions))
+
+    asyncio.run(serve())
+    return ExitCode.YES
+
+
+def _guard(host: str, allow_network: bool) -> Guard:
+    """Raise UsageError for a host that other machines can reach without --allow-network."""
+    from rocm_tui.tui.browser.guard import LOOPBACK, Guard, is_loopback
+
+    if is_loopback(host):
+        return Guard(LOOPBACK | {host})
+    if not allow_network:
+        raise UsageError(
+            f"--host {host} can be reached from other machines, and nothing is encrypted: say "
+            "--allow-network too, or leave it and use ssh -L"
+        )
+    return Guard(LOOPBACK | {host.lower(), socket.gethostname().lower()}, addresses=True)
+
+
+def screen_command(
+    paths: Sequence[str],
+    *,
+    allow_actions: bool,
+    polling: bool,
+    python: str | None,
+    cache_dir: Path | None,
+) -> Sequence[str]:
+    """Return the command line of one screen."""
+    command = [sys.executable, "-m", "rocm_tui", "watch"]
+    command += ["--no-read-only" if allow_actions else "--read-only"]
+    command += ["--polling"] if polling else []
+    command += ["--python", python] if python else []
+    command += ["--cache-dir", str(common.layout_at(cache_dir).root)]
+    return [*command, *(f"./{path}" if path.startswith("-") else path for path in paths)]
+
+
+def _host_in_url(host: str) -> str:
+    name = socket.gethostname() if host in ("0.0.0.0", "::", "") else host
+    return f"[{name}]" if ":" in name else name
+
+
+def _print_url(url: str, host: str, allow_actions: bool) -> None:
+    from rocm_tui.tui.browser.guard import is_loopback
+
+    if not is_loopback(host):
+        say.err(
+            "other machines can reach this, and nothing is encrypted: who sees the traffic has "
+            "the screen"
+        )
+    say.out(url, flush=True)
+    may = "may pin, tune and all else" if allow_actions else "can change nothing"
+    say.err(f"who has this URL sees the screen, and {may}; Ctrl-C ends it", flush=True)

@@ -25,9 +25,9 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import RunJob, run_watched
 from rocm_tui.jobs.warm import MOST, Workers
-from rocm_tui.render.bars import bar
+from rocm_tui.render.graphs import graph_title
 from rocm_tui.render.jobs import progress_text
-from rocm_tui.render.trials import graph_title
+from rocm_tui.render.plot import bar
 from rocm_tui.session.numbers import running, shorten
 
 R = TypeVar("R")

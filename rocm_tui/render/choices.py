@@ -10,10 +10,9 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import bars as drawing
-from rocm_tui.render.layout import Slot, fit
-from rocm_tui.render.outputs import ABOUT, output_style, output_text
-from rocm_tui.render.table import Column, Field, Line, Span, text_table
+from rocm_tui.render import plot as drawing
+from rocm_tui.render.measured import ABOUT, output_style, output_text
+from rocm_tui.render.table import Column, Field, Line, Slot, Span, fit, text_table
 from rocm_tui.render.tunings import error
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats

@@ -7,8 +7,7 @@ from typing import Any
 from backend.counted import counted, noun
 from rocm_tui.ingest.asked import aiter, hipblaslt, inductor, moe, tunableop
 from rocm_tui.ingest.asked.ask import UNTOLD, Ask
-from rocm_tui.render.layout import SPARE
-from rocm_tui.render.table import Field, text_table
+from rocm_tui.render.table import SPARE, Field, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tables.coverage import ONCE, Coverage, Covered, Verdict, times
 

@@ -9,13 +9,13 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.inductor_kernel import is_kernel
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render.bars import bar
 from rocm_tui.render.choices import APART, Footprint, choices_text
 from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
 from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text, state_text
+from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span, hanging, text_table
 from rocm_tui.render.tuned_tables import beside_text, entry_facts, entry_verdict
-from rocm_tui.render.tunings import DEVICES, time_text
+from rocm_tui.render.tunings import DEVICE_LINES, time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import by_kernel, device_name, in_use, pinned_choice
@@ -423,7 +423,7 @@ def show_text(row: Row, only: Choice | None = None) -> str:
     """What `show` prints: the facts, then every choice, or `only` that one."""
     lines = [hanging(f"{name:<11}", value) for name, value in tuning_facts(row)]
     if row.devices and only is None:
-        lines += ["", text_table(DEVICES, row.devices)]
+        lines += ["", text_table(DEVICE_LINES, row.devices)]
         lines += [f"\n{device_name(device)}\n{choices_text(device)}" for device in row.devices]
     elif row.tuning.choices or row.tuning.entry is None:
         lines += ["", choices_text(row, only)]

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rocm_tui.render import improve, prove
+from rocm_tui.render import improve
 from rocm_tui.render.agree import DIFFERING
 from rocm_tui.render.choices import PANE, QUANTILES, RESOURCES, SHOWN, STEP
-from rocm_tui.render.compare import ALONE, PAIRS
-from rocm_tui.render.compare_tables import CHANGES, ENTRY
-from rocm_tui.render.graphs import GRAPH_TUNINGS, GRAPHS, KERNELS
+from rocm_tui.render.compare import ALONE, CHANGES, ENTRY, PAIRS
+from rocm_tui.render.graphs import ARMS, GRAPH_TUNINGS, GRAPHS, KERNELS, SIDES
 from rocm_tui.render.history import HISTORY
 from rocm_tui.render.measured import MEASURED, REPEATS
 from rocm_tui.render.pages import PAGES
 from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, PIN_SIGNS
 from rocm_tui.render.table import Column, Field
-from rocm_tui.render.trials import ARMS, SIDES
 from rocm_tui.render.tunings import COLUMNS, ID
 from rocm_tui.session.query.fields import FIELDS
 
@@ -117,7 +115,7 @@ def groups() -> tuple[Group, ...]:
         _columns("Tried in a program: trial -- CMD", SIDES),
         _columns("Improved: improve", improve.GAINS),
         _columns("Pins that improve proposes", improve.PINS),
-        _columns("Proved: prove", prove.PROOFS),
+        _columns("Proved: prove", improve.PROOFS),
         _columns("History of a problem: show --history", HISTORY),
         _columns("Pins", PIN_COLUMNS),
         _columns("History of pins", HISTORY_COLUMNS),

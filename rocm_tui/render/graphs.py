@@ -1,21 +1,31 @@
-"""Compiled graphs as `graphs` prints them, and as JSON."""
+"""Compiled graphs and their trials: as `graphs` and `trial` print them, and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 from backend.counted import counted
+from backend.measure.trial import LEAST_PROCESSES, ArmStanding
+from backend.measure.verdict import MARGIN
+from backend.model.choice import Choice
+from backend.model.graph import Arm, Graph, Trial, TrialArm
+from backend.model.tuning import Tuning
+from backend.wire.codec import to_json
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import KernelTime
+from rocm_tui.render.measured import pinnable
 from rocm_tui.render.pins import moment
 from rocm_tui.render.shares import SIGNS
-from rocm_tui.render.table import Field, attributes, hanging, text_table
-from rocm_tui.render.trials import short, trial_json
+from rocm_tui.render.table import Field, Line, attributes, hanging, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
+
+if TYPE_CHECKING:  # types only: what runs programs is not needed to draw a tuning
+    from rocm_tui.jobs.program import ProgramRun, ProgramTrial
 
 
 def _captured(row: GraphRow) -> str:
@@ -203,4 +213,352 @@ def _tuning_json(tuning: GraphTuning) -> dict[str, Any]:
         **attributes(tuning.use, "op inputs precision count hash"),
         "share": tuning.share,
         "share_by": tuning.told if known else None,
+    }
+
+
+BASELINE = "without"
+NAMED = 3
+"""Kernels that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmLine:
+    """An arm of a trial; `at` counts from the baseline, which is 0."""
+
+    at: int
+    arm: TrialArm
+    label: str
+
+
+def arm_label(arm: Arm) -> str:
+    """`triton_mm_4`; what takes several choices joins them by ` + `."""
+    names = [Choice(swap.name or None, swap.hash).label for swap in arm]
+    return plain(" + ".join(names)) if names else BASELINE
+
+
+def arm_lines(trial: Trial) -> list[ArmLine]:
+    return [ArmLine(at, arm, arm_label(arm.swaps)) for at, arm in enumerate(trial.arms)]
+
+
+def _verdict(line: ArmLine) -> str:
+    if line.arm.failed:
+        return f"failed: {plain(line.arm.failed, 200)}"
+    return line.arm.verdict if line.at else "baseline"
+
+
+def _versus(line: ArmLine) -> str:
+    if not line.at or line.arm.ratio is None:
+        return ""
+    return fmt.signed(line.arm.ratio - 1)
+
+
+def interval(arm: TrialArm) -> str:
+    """`−4.9 % to −3.9 %`: how much longer a pass takes than that of the baseline."""
+    if arm.ratio_low is None or arm.ratio_high is None:
+        return ""
+    if not isfinite(arm.ratio_high):
+        return "not known"
+    return f"{fmt.signed(arm.ratio_low - 1)} to {fmt.signed(arm.ratio_high - 1)}"
+
+
+def output(arm: TrialArm) -> str:
+    """How far the outputs agree with those of the baseline."""
+    if arm.error is None:
+        return fmt.NONE
+    if arm.error == 0:
+        return "same bits"
+    if not isfinite(arm.error):
+        return "differs: not finite"
+    beyond = arm.allowed is not None and arm.error > arm.allowed
+    return f"{'differs: ' if beyond else ''}{arm.error:.0e}"
+
+
+def agrees(arm: TrialArm) -> bool:
+    """Whether rounding explains how the outputs differ, as far as that is known."""
+    return arm.error is None or arm.allowed is None or arm.error <= arm.allowed
+
+
+ARMS: tuple[Field[ArmLine], ...] = (
+    Field(
+        "arm", "CHOICE", text=lambda line: line.label,
+        about="the choice that was put in place; `without`: as Inductor takes it without pins",
+    ),
+    Field(
+        "verdict", "THE GRAPH IS", text=_verdict,
+        about="faster, tied, slower, or unclear: the whole graph with this choice, against without",
+    ),
+    Field(
+        "pass", "A PASS", right=True, text=lambda line: fmt.duration(line.arm.ms),
+        about="median time of a whole pass of the graph",
+    ),
+    Field(
+        "versus", "VS WITHOUT", right=True, text=_versus,
+        about="how much longer than without it a pass takes",
+    ),
+    Field(
+        "interval", "INTERVAL", right=True, text=lambda line: interval(line.arm) if line.at else "",
+        about="95 % interval of that, of all choices of the trial together",
+    ),
+    Field(
+        "kernels", "KERNELS", right=True,
+        text=lambda line: fmt.NONE if line.arm.kernels is None else str(line.arm.kernels),
+        about="how many kernels a pass calls",
+    ),
+    Field(
+        "output", "OUTPUT", text=lambda line: output(line.arm) if line.at else "",
+        about="largest difference of an output from the one without it, over the largest value",
+    ),
+)  # fmt: skip
+
+
+def trial_text(trial: Trial) -> str:
+    """A line an arm."""
+    return text_table(ARMS, arm_lines(trial))
+
+
+def graph_title(graph: Graph) -> str:
+    """`graph 1a2b3c4 (forward, Block.forward)`."""
+    parts = [graph.kind, *([graph.title] if graph.title else [])]
+    return plain(f"graph {graph.id} ({', '.join(parts)})")
+
+
+def verdict_sentence(arm: TrialArm) -> str:
+    """`the graph is 4.4 % faster (3.9 to 4.9 %) with triton_mm_4`."""
+    name = arm_label(arm.swaps)
+    if arm.failed:
+        return f"the graph cannot be run with {name}: {plain(arm.failed, 200)}"
+    if arm.ratio is None or arm.ratio_low is None or arm.ratio_high is None:
+        return f"the graph was not timed with {name}"
+    if arm.verdict in ("faster", "slower"):
+        ends = sorted((abs(arm.ratio_low - 1), abs(arm.ratio_high - 1)))
+        low, high = (fmt.percent(end).removesuffix(" %") for end in ends)
+        by = f"{fmt.percent(abs(arm.ratio - 1))} {arm.verdict}"
+        return f"the graph is {by} ({low} to {high} %) with {name}"
+    if arm.verdict == "tied":
+        return f"the graph is as fast with {name}, within {MARGIN * 100:g} %"
+    if not isfinite(arm.ratio_high):
+        return f"it is unclear whether the graph is faster with {name}"
+    return f"it is unclear whether the graph is faster with {name} ({interval(arm)})"
+
+
+def changes(arm: TrialArm, baseline: TrialArm) -> str:
+    """Which kernels the choice brought and which it made needless; may be empty."""
+    if not (arm.gone or arm.added):
+        return ""
+    parts = [
+        f"{verb} {_names(names)}"
+        for verb, names in (("calls", arm.added), ("no longer", arm.gone))
+        if names
+    ]
+    text = f"with {arm_label(arm.swaps)} it {', '.join(parts)}"
+    if arm.kernels is not None and baseline.kernels not in (None, arm.kernels):
+        text += f": {counted(arm.kernels, 'kernel')} a pass instead of {baseline.kernels}"
+    return plain(text)
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMED])
+    return f"{shown} and {len(names) - NAMED} more" if len(names) > NAMED else shown
+
+
+def sentences(trial: Trial, tuning: Tuning | None = None) -> list[str]:
+    """What the trial says of each arm, what `measure` said of its kernel alone, what changed in the
+    graph, what disturbed the trial. `tuning` is what all arms have a choice of."""
+    baseline, *arms = trial.arms
+    texts: list[str] = []
+    for arm in arms:
+        said = verdict_sentence(arm)
+        alone = "" if tuning is None else kernel_alone(tuning, arm)
+        texts.append(f"{said[0].upper()}{said[1:]}{alone}.")
+        changed = changes(arm, baseline)
+        texts += [f"{changed[0].upper()}{changed[1:]}."] if changed else []
+        if not agrees(arm):
+            texts.append(
+                f"Its output differs by {arm.error:.1e}, more than rounding explains "
+                f"({arm.allowed:.1e}): {arm_label(arm.swaps)} computes something else."
+            )
+    if any(arm.verdict == "unclear" and not arm.failed for arm in arms):
+        texts.append(
+            "A larger --budget or a quieter machine may tell; a difference below "
+            f"{MARGIN * 100:g} % only --processes {LEAST_PROCESSES} or more."
+        )
+    texts += [*trial.trouble, f"{counted(trial.rounds, 'round')} in {fmt.seconds(trial.seconds)}"]
+    return [plain(text) for text in texts]
+
+
+_ALONE = {"clear": "faster", "slower": "slower", "tied": "as fast", "unclear": "unclear"}
+
+
+def kernel_alone(tuning: Tuning, arm: TrialArm) -> str:
+    """What repeated measurement said of the arm's kernel alone against the one that Inductor takes,
+    as the end of a sentence; empty where that is not known."""
+    taken = stats.winner(tuning)
+    choice = next((c for c in tuning.choices for s in arm.swaps if c.hash == s.hash), None)
+    if taken is None or choice is None or choice.hash == taken.hash or len(arm.swaps) != 1:
+        return ""
+    ours, theirs = stats.measured(tuning, choice), stats.measured(tuning, taken)
+    standing = stats.versus(tuning, choice, taken)
+    if ours is None or theirs is None or standing is None:
+        return ""
+    verdict = _ALONE[standing]
+    by = "" if verdict in ("as fast", "unclear") else f"{_apart(ours.ratio / theirs.ratio)} "
+    name = plain(taken.label)
+    text = f"; its kernel alone is {by}{verdict}" if verdict != "unclear" else ""
+    if not text:
+        return f"; alone, `measure` could not tell its kernel from {name}"
+    against = " than" if by else " as"
+    differ = verdict in ("faster", "slower") and arm.verdict in ("faster", "slower", "tied")
+    said = f"{text}{against} {name}, says `measure`"
+    return f"{said}: the graph is what counts" if differ and verdict != arm.verdict else said
+
+
+def _apart(ratio: float) -> str:
+    return fmt.percent(abs(ratio - 1))
+
+
+def best_arm(trial: Trial) -> TrialArm | None:
+    """The arm with which the graph is clearly faster, the fastest of several, and right."""
+    better = [arm for arm in trial.arms[1:] if arm.verdict == "faster" and agrees(arm)]
+    return min((a for a in better if not a.failed), key=lambda arm: arm.ratio or 1.0, default=None)
+
+
+def pin_command(trial: Trial, tuning: Tuning, id: str) -> str:
+    """What to type to have the graph faster; empty where nothing is."""
+    best = best_arm(trial)
+    if best is None or len(best.swaps) != 1:
+        return ""
+    return f"rocm-tui pin {id} {plain(pinnable(tuning, best.swaps[0].hash))}"
+
+
+def short(trial: Trial) -> str:
+    """The result in a line, for the list of jobs: `graph 4.4 % faster with triton_mm_4`."""
+    arms = [arm for arm in trial.arms[1:] if not arm.failed]
+    if not arms:
+        return "no choice could be run in the graph"
+    best = best_arm(trial) or arms[0]
+    if best.verdict in ("faster", "slower") and best.ratio is not None:
+        text = f"graph {_apart(best.ratio)} {best.verdict}"
+    else:
+        text = f"graph {best.verdict}"
+    rest = len(trial.arms) - 2
+    return plain(f"{text} with {arm_label(best.swaps)}" + (f"; {rest} more tried" if rest else ""))
+
+
+_STYLES = {"faster": "good", "slower": "bad"}
+
+
+def trial_line(trial: Trial | None) -> Line | None:
+    """`In graph b3f21aa: the graph is 4.4 % faster (3.9 to 4.9 %) with cpp_A`; None without one."""
+    if trial is None or len(trial.arms) < 2:
+        return None
+    best = best_arm(trial) or trial.arms[1]
+    style = "" if best.failed or not agrees(best) else _STYLES.get(best.verdict, "")
+    more = len(trial.arms) - 2
+    rest = f" · {more} more tried" if more else ""
+    where = f" In graph {plain(trial.graph)}: "
+    return ((where, "dim"), (verdict_sentence(best), style), (rest, "dim"))
+
+
+# Trials of whole programs.
+
+
+@dataclass(frozen=True, slots=True)
+class _SideLine:
+    """What all runs of one side say together; `at` 0 is the one without the pins."""
+
+    at: int
+    side: str
+    standing: ArmStanding
+
+
+def run_line(run: ProgramRun) -> str:
+    """One run, as it ends: `pair 2, with the pins: 12.34 ms a step, 40 steps in 3.1 s`."""
+    which = f"pair {run.pair}" if run.pair else "to compile, not counted"
+    count = f"{counted(run.steps, 'step')} in {fmt.seconds(run.seconds)}"
+    return f"{which}, {run.side} the pins: {fmt.duration(run.ms)} a step, {count}"
+
+
+def _ends(standing: ArmStanding) -> str:
+    if not isfinite(standing.ratio_high):
+        return "not known"
+    return f"{fmt.signed(standing.ratio_low - 1)} to {fmt.signed(standing.ratio_high - 1)}"
+
+
+SIDES: tuple[Field[_SideLine], ...] = (
+    Field("side", "PINS", text=lambda line: line.side, about="with the pins, or without them"),
+    Field(
+        "verdict", "THE PROGRAM IS",
+        text=lambda line: line.standing.verdict if line.at else "baseline",
+        about="faster, tied, slower, or unclear: with the pins against without",
+    ),
+    Field(
+        "step", "A STEP", right=True, text=lambda line: fmt.duration(line.standing.ms),
+        about="median of the runs, of which each gives the median of its steps",
+    ),
+    Field(
+        "versus", "VS WITHOUT", right=True,
+        text=lambda line: fmt.signed(line.standing.ratio - 1) if line.at else "",
+        about="how much longer than without the pins a step takes",
+    ),
+    Field(
+        "interval", "INTERVAL", right=True,
+        text=lambda line: _ends(line.standing) if line.at else "",
+        about="95 % interval of that, from how the pairs of runs differ",
+    ),
+)  # fmt: skip
+
+
+def program_text(trial: ProgramTrial) -> str:
+    """A line a side."""
+    sides = zip(("without", "with"), trial.standings, strict=True)
+    return text_table(SIDES, [_SideLine(at, *pair) for at, pair in enumerate(sides)])
+
+
+def program_sentences(trial: ProgramTrial) -> list[str]:
+    """What came out, and what makes it doubtful."""
+    its = trial.verdict
+    if its.verdict in ("faster", "slower"):
+        ends = sorted((abs(its.ratio_low - 1), abs(its.ratio_high - 1)))
+        low, high = (fmt.percent(end).removesuffix(" %") for end in ends)
+        said = (
+            f"The program is {_apart(its.ratio)} {its.verdict} with the pins ({low} to {high} %)."
+        )
+    elif its.verdict == "tied":
+        said = f"The program is as fast with the pins, within {MARGIN * 100:g} %."
+    else:
+        said = "It is unclear whether the program is faster with the pins."
+        fewer = trial.pairs < LEAST_PROCESSES
+        more = f"{LEAST_PROCESSES} pairs of runs are needed" if fewer else "more pairs may tell"
+        said += f" {more[0].upper()}{more[1:]}: a larger --budget, or --pairs."
+    pairs = f"{counted(trial.pairs, 'pair')} of runs in {fmt.seconds(trial.seconds)}"
+    return [plain(text) for text in (said, *trial.trouble, pairs)]
+
+
+def program_json(trial: ProgramTrial) -> dict[str, Any]:
+    """The runs in their order, and how the side with the pins stands."""
+    return {
+        **attributes(trial, "command pairs seconds trouble"),
+        "runs": [attributes(run, "pair side ms steps seconds") for run in trial.runs],
+        "verdict": trial.verdict.verdict,
+        **attributes(trial.verdict, "ratio ratio_low ratio_high"),
+        "ms": {"without": trial.standings[0].ms, "with": trial.standings[1].ms},
+    }
+
+
+_NUMBERS = "ms low high ratio ratio_low ratio_high passes kernels error allowed"
+
+
+def trial_json(trial: Trial) -> dict[str, Any]:
+    """A trial, baseline first; a number that is not finite is null."""
+    return {
+        **attributes(trial, "graph when rounds seconds by trouble device torch"),
+        "arms": [
+            {
+                "choices": [to_json(swap) for swap in arm.swaps],
+                "verdict": None if arm.failed else arm.verdict,
+                **attributes(arm, _NUMBERS),
+                **attributes(arm, "gone added failed"),
+            }
+            for arm in trial.arms
+        ],
     }

@@ -15,8 +15,7 @@ from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
 from backend.tables.model import is_table_op, op_label
 from rocm_tui.harmless import plain
-from rocm_tui.render import narrow
-from rocm_tui.render.table import Field, attributes, hanging
+from rocm_tui.render.table import Field, attributes, hanging, short_op, short_sizes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import device_name, in_use, kernel_identity
@@ -120,12 +119,12 @@ _ID: Field[PinStatus] = Field(
 _OP: Field[PinStatus] = Field(
     "op", "OP", 6, 16, good=11, style="strong",
     text=lambda status: plain(op_label(status.pin.op)),
-    short=lambda status: narrow.op(op_label(status.pin.op)),
+    short=lambda status: short_op(op_label(status.pin.op)),
     about="the op that the pin is for",
 )  # fmt: skip
 _SHAPE: Field[PinStatus] = Field(
     "shape", "SHAPE", 8, 34, drop=2, good=14,
-    text=_shape, short=lambda status: narrow.sizes(_shape(status)),
+    text=_shape, short=lambda status: short_sizes(_shape(status)),
     about="every operand's sizes",
 )  # fmt: skip
 _CHOICE: Field[PinStatus] = Field(
@@ -182,7 +181,7 @@ HISTORY_COLUMNS: tuple[Field[HistoryEntry], ...] = (
     Field(
         "op", "OP", 6, 16, drop=2, style="strong",
         text=lambda entry: plain(op_label(entry.op)),
-        short=lambda entry: narrow.op(op_label(entry.op)),
+        short=lambda entry: short_op(op_label(entry.op)),
         about="the op that the pin was for",
     ),
     Field(

@@ -1,20 +1,48 @@
-"""A table as text, as Markdown and as cells of the screen, made of one description; and JSON.
+"""Tables as text, as Markdown and as cells of the screen, each made of one description.
 
-A column says what it is called, how a cell is got from a thing and written, how it stands and is
-coloured, and in one sentence what it means: headings, help and glossary all come from there.
+A column has a title, a function that writes its cell, an alignment, a style and a sentence for the
+help. `fit` decides which columns a width has room for.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
+from textwrap import wrap
 from typing import Any, Generic, TypeVar
+
+from rich.cells import cell_len, set_cell_size
 
 from rocm_tui import say
 from rocm_tui.harmless import plain, plain_all
-from rocm_tui.render.column import Column as Column
-from rocm_tui.render.column import Span as Span
+from rocm_tui.session.numbers import shorten
+
+Span = tuple[str, str]
+"""Text and the name of its style, which the screen's palette knows; or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `title` heads it on the screen, `about` is its sentence in the help.
+
+    On the screen `least` cells are needed to show it at all, `most` is all it ever takes. `drop` is
+    the order of leaving a narrow one: the highest leaves first, 0 never leaves. Those from
+    `SPARE` on leave already when another column cannot have its `good` width. A cell is cut
+    in its middle where it has no room; one of `facts` loses the last of its words.
+    """
+
+    key: str
+    title: str
+    least: int = 0
+    most: int = 0
+    drop: int = 0
+    right: bool = False
+    good: int = 0
+    about: str = ""
+    facts: bool = False
+
 
 Line = tuple[Span, ...]
 Cells = Mapping[str, Span]
@@ -98,8 +126,6 @@ def hanging(head: str, text: str, width: int | None = None) -> str:
     width = say.width() if width is None else width
     if width is None or len(head) + len(text) <= width:
         return head + text
-    from textwrap import wrap  # for narrow terminals alone
-
     indent = min(len(head), width // 2)
     lines = wrap(text, width - indent, break_long_words=False, break_on_hyphens=False)
     return head + f"\n{' ' * indent}".join(lines)
@@ -111,10 +137,6 @@ _SHORT = 12
 
 def _fitted(fields: Sequence[Field[_T]], rows: Sequence[Sequence[str]], width: int) -> str:
     """The same in so many cells. Numbers and ids are never cut: they leave, or stay whole."""
-    from rich.cells import cell_len  # not loaded for what goes into a pipe
-
-    from rocm_tui.render.layout import fit
-
     lines = ([field.heading for field in fields], *rows)
     places, wants = {}, {}
     for at, field in enumerate(fields):
@@ -137,8 +159,6 @@ def _fitted(fields: Sequence[Field[_T]], rows: Sequence[Sequence[str]], width: i
 
 
 def _folded(text: str, width: int) -> list[str]:
-    from textwrap import wrap  # for narrow terminals alone
-
     return wrap(text, width, break_on_hyphens=False) or [text]
 
 
@@ -170,3 +190,166 @@ def attributes(thing: object, names: str) -> dict[str, Any]:
 def code_span(value: str) -> str:
     """Foreign text in a code span that it cannot leave: no markup, no mention, no new cell."""
     return f"`{plain(value).replace('`', chr(39)).replace('|', '¦')}`"
+
+
+# Which columns fit a width.
+
+GAP = 2
+SPARE = 5
+"""Columns whose `drop` is this or more give way to the good width of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A column that fits, and its width in cells."""
+
+    column: Column
+    width: int
+
+    def cell(self, text: str) -> str:
+        """`text` cut and aligned to exactly this width."""
+        if self.column.facts:
+            while cell_len(text) > self.width and " " in text:
+                text = text.rpartition(" ")[0]
+        text = shorten(text, self.width)
+        if cell_len(text) > self.width:
+            text = set_cell_size(text, self.width)
+        blank = " " * (self.width - cell_len(text))
+        return blank + text if self.column.right else text + blank
+
+
+def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tuple[Slot, ...]:
+    """Give each column what its contents want, drop the least important, then squeeze the rest.
+
+    `wants` holds the widest content of a column, in cells; columns it does not name are left out.
+    """
+    kept = [column for column in columns if column.key in wants]
+    _leave(kept, SPARE, {c.key: max(c.least, min(c.good, wants[c.key])) for c in kept}, width)
+    _leave(kept, 1, {c.key: c.least for c in kept}, width)
+    sizes = {c.key: max(c.least, min(c.most, max(wants[c.key], cell_len(c.title)))) for c in kept}
+    over = _total(list(sizes.values())) - width
+    for column in kept:  # blanks go before text does
+        content = max(wants[column.key], cell_len(column.title)) if wants[column.key] else width
+        blank = min(over, sizes[column.key] - content)
+        if blank > 0:
+            sizes[column.key] -= blank
+            over -= blank
+    for column in kept:  # and facts that are told elsewhere, too
+        if over > 0 and column.facts and column.good:
+            spared = min(over, max(0, sizes[column.key] - max(column.least, column.good)))
+            sizes[column.key] -= spared
+            over -= spared
+    while over > 0:
+        loose = [c.key for c in kept if sizes[c.key] > c.least]
+        if not loose:
+            break
+        sizes[max(loose, key=lambda key: sizes[key])] -= 1
+        over -= 1
+    return tuple(Slot(column, sizes[column.key]) for column in kept)
+
+
+def natural(columns: Sequence[Column], wants: Mapping[str, int]) -> int:
+    """Cells in which every column has what its contents want."""
+    kept = [column for column in columns if column.key in wants]
+    return _total([max(c.least, min(c.most, max(wants[c.key], cell_len(c.title)))) for c in kept])
+
+
+def heading(slot: Slot, falls: bool | None = None) -> tuple[Span, Span]:
+    """The title of a column and the gap behind it; with a sign where the rows are ordered by it."""
+    if falls is None:
+        return (slot.cell(slot.column.title), "head"), (" " * GAP, "head")
+    title, sign = slot.cell(slot.column.title), "▼" if falls else "▲"
+    if slot.column.right:
+        return (title + sign, "title"), (" " * (GAP - 1), "head")
+    blank = slot.width + GAP - cell_len(title.rstrip()) - 1
+    return (title.rstrip() + sign, "title"), (" " * blank, "head")
+
+
+def slot_at(slots: Sequence[Slot], x: int) -> Slot | None:
+    """The column whose heading, or the gap behind it, has cell `x`."""
+    at = 0
+    for slot in slots:
+        at += slot.width + GAP
+        if x < at:
+            return slot
+    return None
+
+
+def _leave(kept: list[Column], lowest: int, sizes: Mapping[str, int], width: int) -> None:
+    """Take the least important columns out until the others fit at these sizes."""
+    while _total([sizes[column.key] for column in kept]) > width:
+        first = max(kept, key=lambda column: column.drop)
+        if first.drop < lowest:
+            return
+        kept.remove(first)
+
+
+def _total(sizes: Sequence[int]) -> int:
+    return sum(sizes) + GAP * max(0, len(sizes) - 1)
+
+
+# Lines of spans.
+
+_BELOW = "   "
+"""Before what is folded."""
+
+
+def whole(line: Line, width: int) -> Line:
+    """A line without its last facts, each a span after a `·`, that `width` cells cannot hold."""
+    kept = list(line)
+    while sum(cell_len(text) for text, _ in kept) > width and kept[-1][0].startswith(" · "):
+        kept.pop()
+    return tuple(kept)
+
+
+def folded(line: Line, width: int) -> list[Line]:
+    """In lines of so many cells, cut between words; those below begin further right."""
+    if sum(cell_len(text) for text, _ in line) <= width:
+        return [line]
+    lines: list[list[Span]] = [[]]
+    used = 0
+    for text, style in line:
+        for word in re.findall(r" *[^ ]+| +", text):
+            if used + cell_len(word) > width and used > len(_BELOW):
+                lines.append([(_BELOW, "")])
+                used, word = len(_BELOW), word.lstrip(" ")
+            lines[-1].append((word, style))
+            used += cell_len(word)
+    return [tuple(one) for one in lines]
+
+
+def filled(line: Line, width: int) -> Line:
+    """A line with the colour of headings up to its end."""
+    return (*line, (" " * width, "head"))
+
+
+# Short words for narrow cells.
+
+_OPS: Mapping[str, str] = {
+    "persistent_reduction": "persistent",
+    "user_autotune": "autotune",
+    "flex_attention_backward": "flex_backward",
+    "convolution_bwd_weight": "conv_weight",
+    "convolution_bwd_input": "conv_input",
+}
+_BEGINS = re.compile(r"triton_(?:[a-z]+_)?fused_+(?=[a-z0-9])")
+
+_NAMED = re.compile(r"\b([A-Za-z]{1,8})=(\d)")
+_LAUNCHED = re.compile(r", (\d+) (warps|stages)\b")
+_SHAPE = re.compile(r" block_shape=\[[\d, ]*\]")
+
+
+def short_op(name: str) -> str:
+    """A shorter word for an op whose name is longer than its column."""
+    return _OPS.get(name) or plain(name)
+
+
+def short_sizes(text: str) -> str:
+    """A kernel of Inductor and its sizes, without the words that its op says already: `gelu 4096`
+    of `triton_poi_fused_gelu 4096`; `M64 E128 N352` of experts; others as they are."""
+    return _NAMED.sub(r"\1\2", _SHAPE.sub("", _BEGINS.sub("", text, count=1)))
+
+
+def short_choice(text: str) -> str:
+    """`16×128×64 w4 s2` of a config of another tuner's table; others as they are."""
+    return _LAUNCHED.sub(lambda found: f" {found[2][0]}{found[1]}", text)

@@ -2,26 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from backend.counted import counted
 from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import facets, narrow, table
+from rocm_tui.render import table
 from rocm_tui.render.measured import measured_json, measurement_json
 from rocm_tui.render.pins import PIN_SIGNS, proved, state_on, state_text
-from rocm_tui.render.shares import SHARES, share_json
-from rocm_tui.render.table import Column, Field, Span
+from rocm_tui.render.shares import SHARES, SIGNS, share_json
+from rocm_tui.render.table import Column, Field, Line, Span, short_choice, short_op, short_sizes
 from rocm_tui.render.tuned_tables import beside_json, entry_json
+from rocm_tui.session import grouping, stats
 from rocm_tui.session import in_use as used
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session import stats
+from rocm_tui.session.grouping import Folded, Heading, Sums, sums
 from rocm_tui.session.in_use import device_name, in_use, pinned_choice, used_by_all
 from rocm_tui.session.model import Row
 from rocm_tui.session.stats import layout_of
+
+_DEVICE: Field[Row] = Field(
+    "device", "DEVICE", 6, 22, drop=4, good=8, style="dim", text=lambda row: plain(row.device),
+    about="where it was tuned; shown if several are known",
+)  # fmt: skip
+_DEVICES: Field[Row] = Field(
+    "devices", "DEVICES", 6, 12, drop=3, style="dim", text=lambda row: plain(device_name(row)),
+    about="of this box that tuned it; the numbers are the first one's",
+)  # fmt: skip
+_LAYOUT: Field[Row] = Field(
+    "layout", "LAYOUT", 6, 6, drop=2, style="dim",
+    text=lambda row: row.layout,
+    about="N by rows, T by columns, of both factors; + with gaps",
+)  # fmt: skip
+_RANK: Field[Row] = Field(
+    "rank", "RANK", 4, 4, drop=4, right=True, style="dim", text=grouping.rank_of,
+    about="process of a distributed job; shown if several are known",
+)  # fmt: skip
+_SOURCE: Field[Row] = Field(
+    "source", "SOURCE", 8, 28, drop=5, style="dim", text=lambda row: source_text(row, {}),
+    about="session (host and pid) or file; shown if there are several",
+)  # fmt: skip
+_TUNER: Field[Row] = Field(
+    "tuner", "TUNER", 8, 12, drop=3, style="accent",
+    text=lambda row: plain(grouping.tuner_of(row)) or "inductor",
+    about="whose table has it; shown if not all are Inductor's",
+)  # fmt: skip
+FACETS: tuple[Field[Row], ...] = (_TUNER, _DEVICE, _DEVICES, _LAYOUT, _RANK, _SOURCE)
+FACET_KEYS = frozenset(field.key for field in FACETS)
+
+
+def source_text(row: Row, names: Mapping[str, str]) -> str:
+    """By one of `names`, else in full."""
+    source = grouping.source_of(row)
+    return plain(names.get(source, source))
+
+
+def facet_fields(
+    rows: Sequence[Row],
+    differing: Callable[[Sequence[Row]], tuple[str, ...]] = grouping.differing,
+    named: Callable[[Sequence[Row]], Mapping[str, str]] | None = None,
+) -> tuple[dict[str, Field[Row]], Mapping[str, str]]:
+    """The columns that differ among these rows, by key; and short names of their sources.
+    `differing` and `named` may remember what they said of rows."""
+    keys = differing(rows)
+    names = (named or grouping.SourceNames().of)(rows) if "source" in keys else {}
+    return {field.key: field for field in FACETS if field.key in keys}, names
+
 
 _WORDS = {"tied": "tie", "unclear": "unclear"}
 
@@ -187,13 +237,13 @@ ID: Field[Row] = Field(
 )
 OP: Field[Row] = Field(
     "op", "OP", 8, 18, good=13, style="strong",
-    text=lambda row: plain(row.tuning.op), short=lambda row: narrow.op(row.tuning.op),
+    text=lambda row: plain(row.tuning.op), short=lambda row: short_op(row.tuning.op),
     about="what was tuned: mm, bmm, addmm, convolution, ...",
 )  # fmt: skip
 SHAPE: Field[Row] = Field(
     "shape", "SHAPE", 16, 34, good=20,
     text=lambda row: fmt.shorten(_sizes(row), 40),
-    short=lambda row: narrow.sizes(_sizes(row)) or fmt.NONE,
+    short=lambda row: short_sizes(_sizes(row)) or fmt.NONE,
     about="batch×M×N×K of a product, else each operand; a kernel's sizes",
 )  # fmt: skip
 TYPE: Field[Row] = Field(
@@ -213,7 +263,7 @@ TUNINGS: tuple[Field[Row], ...] = (
     Field(
         "winner", "IN USE", 14, 48, good=18, name="in use",
         text=lambda row: fmt.shorten(_winner(row) or fmt.NONE, 36),
-        short=lambda row: narrow.choice(_winner(row)) or fmt.NONE,
+        short=lambda row: short_choice(_winner(row)) or fmt.NONE,
         style=lambda row: _live(row) if in_use(row) else "dim",
         about="taken by programs: pinned, else fastest; differs (2) by device",
     ),
@@ -254,7 +304,7 @@ LIST: tuple[Field[Row], ...] = tuple(
     if f.key == key
 )
 """What `ls` prints."""
-DEVICES: tuple[Field[Row], ...] = (
+DEVICE_LINES: tuple[Field[Row], ...] = (
     Field("index", "DEVICE", text=device_name),
     *(f for key in ("n", "winner", "time", "gain", "lead", "pin") for f in LIST if f.key == key),
 )
@@ -263,7 +313,7 @@ _NO_NAMES: Mapping[str, str] = {}
 _AGE = Column("age", "AGE", 6, 6, drop=6, right=True, about="since it was tuned or first seen here")
 _SHARES: tuple[Field[Row], ...] = table.fields_of(SHARES, lambda row: row.share)
 _BEFORE = TUNINGS.index(TYPE) + 1
-_ALL = (*TUNINGS[:_BEFORE], *facets.FACETS, *TUNINGS[_BEFORE:], *_SHARES)
+_ALL = (*TUNINGS[:_BEFORE], *FACETS, *TUNINGS[_BEFORE:], *_SHARES)
 COLUMNS: tuple[Column, ...] = (*_ALL, _AGE)
 """What Watch shows."""
 PROBLEM: tuple[Field[Row], ...] = (
@@ -287,7 +337,7 @@ def cells(
     if row.is_device:  # below the row of its problem
         told |= {key: (text, "dim") for key, text in _device_cells(row).items() if key in told}
     if "source" in told:
-        told["source"] = facets.source_text(row, names), "dim"
+        told["source"] = source_text(row, names), "dim"
     if _AGE.key in keys:
         told[_AGE.key] = age_text(row, now), "dim"
     return told
@@ -305,9 +355,9 @@ def age_text(row: Row, now: float) -> str:
 def tunings_text(rows: Iterable[Row]) -> str:
     """What `ls` prints of tunings; shares where any is known, and what differs among them."""
     rows = list(rows)
-    differing, names = facets.shown(rows)
+    differing, names = facet_fields(rows)
     if "source" in differing:
-        named = replace(facets.SOURCE, text=lambda row: facets.source_text(row, names))
+        named = replace(_SOURCE, text=lambda row: source_text(row, names))
         differing["source"] = named
     at = LIST.index(TYPE) + 1
     shares = _SHARES if any(row.share for row in rows) else ()
@@ -419,3 +469,36 @@ def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[
         "moved": choice.moved,
         "measured": None if measured is None else measured_json(measured),
     }
+
+
+_UNKNOWN = {"device": "device not known", "session": "session not known", "op": "op not known"}
+
+
+def heading_line(heading: Heading, by: str, names: Mapping[str, str]) -> Line:
+    """`▾ mm  12 tunings · 3 pinned · 2 of 4 measured faster than ATen · tuning took 14 s`; `names`
+    are those of sources."""
+    name = plain(names.get(heading.group, heading.group)) or _UNKNOWN[by]
+    spans: list[Span] = [("▾ " if heading.open else "▸ ", "accent"), (name, "strong")]
+    facts = _facts(sums(heading.rows), heading)
+    return (*spans, ("  " + " · ".join(facts), "dim"))
+
+
+def _facts(known: Sums, heading: Heading) -> list[str]:
+    facts = [counted(known.tunings, "tuning")] if known.tunings or not known.entries else []
+    facts += [counted(known.entries, "entry of a table", "entries of tables")] * bool(known.entries)
+    facts += [f"{known.running:,} running"] if known.running else []
+    facts += [f"{known.pinned:,} pinned"] if known.pinned else []
+    if known.measured:
+        facts.append(f"{known.faster:,} of {known.measured:,} measured faster than ATen")
+    facts += [f"tuning took {fmt.seconds(known.seconds)}"] if known.seconds else []
+    facts += (
+        [f"{SIGNS[known.told]}{fmt.percent(known.share)} of the graphs' time"]
+        if known.share
+        else []
+    )
+    return facts
+
+
+def folded_line(folded: Folded) -> Line:
+    """`32 with a single choice (f)`."""
+    return ((f"▸ {len(folded.rows)} with a single choice (f)", "dim"),)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backend.model.session import Activity, ActivityState
 from rocm_tui.harmless import plain
-from rocm_tui.render.bars import bar
+from rocm_tui.render.plot import bar
 from rocm_tui.render.sessions import state_text
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import numbers as fmt

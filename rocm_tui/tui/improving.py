@@ -26,16 +26,17 @@ from rocm_tui.config.reading import config
 from rocm_tui.environment import lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Job, JobKind, Order, QueueRun
+from rocm_tui.render.graphs import graph_title
 from rocm_tui.render.improve import (
     gain_text,
     no_gain_text,
     note_of,
+    proof_figure,
+    proof_result,
     step_text,
     subject_title,
     summary,
 )
-from rocm_tui.render.prove import figure, result
-from rocm_tui.render.trials import graph_title
 from rocm_tui.search.types import Search
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graph_rows import GraphRow
@@ -127,8 +128,8 @@ def prove_order(graph: GraphRow, layout: Layout) -> Order:
             run.tell(f"process {number} of {total}", number - 1, total)
 
         proof = Proving(run, layout, graph, tell=tell).go()
-        annotate(layout, proof, figure(proof))
-        return result(proof)
+        annotate(layout, proof, proof_figure(proof))
+        return proof_result(proof)
 
     return _order("prove", graph, work)
 

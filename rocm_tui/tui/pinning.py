@@ -24,7 +24,7 @@ from rocm_tui.actions.pin import (
 )
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.render.outputs import output_warning
+from rocm_tui.render.measured import output_warning
 from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines, undone_pins
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row

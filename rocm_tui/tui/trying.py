@@ -27,8 +27,8 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Job, Order
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.render.choices import name_of
+from rocm_tui.render.graphs import graph_title, short
 from rocm_tui.render.jobs import problem_title
-from rocm_tui.render.trials import graph_title, short
 from rocm_tui.session.graph_rows import GraphRow, graph_rows
 from rocm_tui.session.model import Row
 from rocm_tui.tui.host import Host

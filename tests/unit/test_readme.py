@@ -6,7 +6,7 @@ import re
 
 import click
 
-from rocm_tui.cli.group import COMMANDS, rocm_tui
+from rocm_tui.cli.entry import COMMANDS, rocm_tui
 from rocm_tui.tui.screens.help import key_groups
 from tests.support.places import ROOT
 

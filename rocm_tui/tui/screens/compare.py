@@ -23,13 +23,12 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.render import bars as whiskers
 from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import plot as whiskers
 from rocm_tui.render import side_by_side
 from rocm_tui.render.choices import Footprint, verdict_style
-from rocm_tui.render.lines import filled
 from rocm_tui.render.side_by_side import Fact, tell
-from rocm_tui.render.table import Line, Span
+from rocm_tui.render.table import Line, Span, filled
 from rocm_tui.session import refusals, stats
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row

@@ -19,7 +19,7 @@ from backend.counted import counted
 from rocm_tui.actions.lint import Checked, lint_tables
 from rocm_tui.actions.tables import Shelving, shelve, stamps_of, tables_among, values_in_words
 from rocm_tui.harmless import plain
-from rocm_tui.render.lint import counts_text
+from rocm_tui.render.entries import counts_text
 from rocm_tui.tables.marks import NOTHING, Marks
 from rocm_tui.tables.shelf import Shelf, wanted_of
 from rocm_tui.tui.keys import key

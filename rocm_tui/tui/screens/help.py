@@ -12,9 +12,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from rocm_tui.render import glossary
+from rocm_tui.render.entries import ENTRIES
 from rocm_tui.render.glossary import Entry, Group
 from rocm_tui.render.sessions import SESSIONS
-from rocm_tui.render.shelf import ENTRIES
 from rocm_tui.render.table import Column, Line
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key, written

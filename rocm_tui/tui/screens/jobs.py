@@ -12,7 +12,7 @@ from textual.binding import BindingType
 
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
-from rocm_tui.render.job_progress import left_cell, progress_cell, took
+from rocm_tui.render.jobs import left_cell, progress_cell, took
 from rocm_tui.render.table import Field, Line, Span, cells
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.keys import key

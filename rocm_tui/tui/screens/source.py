@@ -28,7 +28,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine, PageBar
 
 if TYPE_CHECKING:  # types only: the templates behind them are loaded in a thread
-    from rocm_tui.render.code import Code
+    from rocm_tui.render.kernel import Code
     from rocm_tui.session.kernel_source import ChoiceKernel, Stage
 
 _RESOURCES = "resources"
@@ -235,7 +235,7 @@ def _kernel(
 
 def _code(stage: Stage, source: Stage) -> Code:
     from rocm_tui.render import kernel  # noqa: F401 - for the event loop, which needs it next
-    from rocm_tui.render.code import Code
+    from rocm_tui.render.kernel import Code
     from rocm_tui.session.kernel_source import text_of
 
     return Code(text_of(stage, source), stage.language)

@@ -18,10 +18,10 @@ from rocm_tui.actions.trial import text_of
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
+from rocm_tui.render.graphs import arm_label, interval
 from rocm_tui.render.improve import best_text, gain_text
 from rocm_tui.render.pins import moment
 from rocm_tui.render.table import Field, Line, Span, cells
-from rocm_tui.render.trials import arm_label, interval
 from rocm_tui.search.standing import standing
 from rocm_tui.search.types import Search
 from rocm_tui.session import numbers as fmt

@@ -13,7 +13,7 @@ from rocm_tui.tui.keys import key
 from rocm_tui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:  # a type only: Pygments is loaded in a thread
-    from rocm_tui.render.code import Code
+    from rocm_tui.render.kernel import Code
 
 _SIDEWAYS = 16
 

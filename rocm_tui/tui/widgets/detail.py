@@ -12,10 +12,8 @@ from rocm_tui.harmless import plain
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render.choices import Footprint
-from rocm_tui.render.layout import Slot
-from rocm_tui.render.lines import filled, folded, whole
 from rocm_tui.render.shares import share_line
-from rocm_tui.render.table import Line
+from rocm_tui.render.table import Line, Slot, filled, folded, whole
 from rocm_tui.render.tuned_tables import beside_lines
 from rocm_tui.session.model import Row
 from rocm_tui.tui.watch_keys import bindings
@@ -137,7 +135,7 @@ class Detail(LineView):
     def _tried(self, row: Row) -> Line | None:
         if row.share is None or row.share.tried is None:
             return None
-        from rocm_tui.render.trials import trial_line  # few have a trial, whose verdicts are large
+        from rocm_tui.render.graphs import trial_line
 
         return trial_line(row.share.tried)
 

@@ -8,8 +8,7 @@ from typing import overload
 
 from rich.cells import cell_len
 
-from rocm_tui.render.entry import entry_lines
-from rocm_tui.render.shelf import ENTRIES
+from rocm_tui.render.entries import ENTRIES, entry_lines
 from rocm_tui.render.table import Cells, Line, cells
 from rocm_tui.tables.shelf import Shelf, Shelved
 from rocm_tui.tui.widgets.grid import Grid

@@ -7,8 +7,7 @@ from textwrap import wrap
 
 from rich.cells import cell_len
 
-from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
-from rocm_tui.render.table import Cells, Column, Line, Span
+from rocm_tui.render.table import GAP, Cells, Column, Line, Slot, Span, fit, heading, slot_at
 from rocm_tui.session.numbers import quantity
 from rocm_tui.tui.widgets.line_view import LineView
 

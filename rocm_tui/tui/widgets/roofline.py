@@ -8,9 +8,8 @@ from functools import partial
 from backend.wire.jobs import CacheLevel
 from rocm_tui.harmless import plain
 from rocm_tui.render import plot
-from rocm_tui.render.lines import filled
 from rocm_tui.render.plot import Axis, Curve, Mark
-from rocm_tui.render.table import Line, Span
+from rocm_tui.render.table import Line, Span, filled
 from rocm_tui.report.roofline import Point, Roofline
 from rocm_tui.session.devices import MathKind, NoPeak, Peak, attainable
 from rocm_tui.session.numbers import flops, throughput

@@ -14,12 +14,11 @@ from textual.message import Message
 
 from rocm_tui.config.places import config_given
 from rocm_tui.harmless import plain
-from rocm_tui.render import facets, groups, narrow
+from rocm_tui.render import tunings
 from rocm_tui.render import tunings as tuning_cells
-from rocm_tui.render.job_progress import mark
-from rocm_tui.render.layout import GAP, Slot, fit, heading, natural, slot_at
+from rocm_tui.render.jobs import mark
 from rocm_tui.render.shares import SHARES
-from rocm_tui.render.table import Line, Span
+from rocm_tui.render.table import GAP, Line, Slot, Span, fit, heading, natural, short_op, slot_at
 from rocm_tui.session.difference import Tally
 from rocm_tui.session.grouping import (
     Arrangement,
@@ -102,15 +101,15 @@ class TuningLines:
         widths = zip(*map(_widths, sample), strict=True) if sample else repeat((0,))
         self._wants = dict(zip(_MEASURED, map(max, widths), strict=False))
         ops = {row.tuning.op for row in rows}
-        self._wants["op"] = max((cell_len(narrow.op(op)) for op in ops), default=0)
+        self._wants["op"] = max((cell_len(short_op(op)) for op in ops), default=0)
         if len(rows) > _SAMPLE:  # the others may hold wider ones
             for column in tuning_cells.COLUMNS:
                 if self._wants.get(column.key):
                     self._wants[column.key] = max(column.least, self._wants[column.key])
         # Columns of one width say it themselves: 0 is no content that asks for less.
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        differing, names = facets.shown(rows, self._differing.of, self._sources.of)
-        for key in facets.KEYS - differing.keys():
+        differing, names = tunings.facet_fields(rows, self._differing.of, self._sources.of)
+        for key in tunings.FACET_KEYS - differing.keys():
             self._wants.pop(key, None)
         if "source" in differing:
             self._wants["source"] = max(map(cell_len, names.values()))
@@ -140,9 +139,9 @@ class TuningLines:
     def line(self, entry: Entry, by: str, width: int, now: float, job: Job | None) -> Line:
         """How an entry of a list grouped `by` that is shown; `job` is about it."""
         if isinstance(entry, Heading):
-            return groups.heading_line(entry, by, self._names)
+            return tunings.heading_line(entry, by, self._names)
         if isinstance(entry, Folded):
-            return groups.folded_line(entry)
+            return tunings.folded_line(entry)
         return self._drawn(entry, self.slots(width), now, job)
 
     def _drawn(self, row: Row, slots: tuple[Slot, ...], now: float, job: Job | None) -> Line:

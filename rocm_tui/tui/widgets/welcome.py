@@ -67,7 +67,7 @@ class Welcome(LineView):
         missed = cast("Host", self.app).missed
         if not missed:
             return []
-        from rocm_tui.render.lines import folded  # few logs tell of misses
+        from rocm_tui.render.table import folded  # few logs tell of misses
 
         return [part for one in missed for part in folded(((f"  {one.line}", "warn"),), width)]
 

@@ -8,7 +8,7 @@ import select
 import sys
 from pathlib import Path
 
-from rocm_tui.cli.run_line import LEAST, LONG, Calm
+from rocm_tui.cli.run import LEAST, LONG, Calm
 from tests.support.torch_models import child_env
 
 PROGRAM = """

@@ -20,7 +20,7 @@ from rocm_tui.actions.prove import Proving, annotate, pins_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.jobs.run import RunJob
-from rocm_tui.render.prove import figure, proof_json, result
+from rocm_tui.render.improve import proof_figure, proof_json, proof_result
 from rocm_tui.search.proof import note_with
 from rocm_tui.session.graph_rows import graph_rows
 from tests.support.graph_log import inputs
@@ -104,18 +104,18 @@ def test_one_disturbed_process_spoils_no_proof(layout: Layout) -> None:
 def test_what_is_not_faster_is_said(layout: Layout) -> None:
     proof = Proving(Stock(layout, 10.6), layout, graph_of(layout), pairs=3).go()
     assert proof.verdict == "slower"
-    assert "% slower (" in result(proof)
+    assert "% slower (" in proof_result(proof)
 
 
 def test_the_figure_goes_into_the_note_and_the_history(layout: Layout) -> None:
     pin(layout, 16, "tri-1")
     proof = Proving(Stock(layout), layout, graph_of(layout)).go()
-    annotate(layout, proof, figure(proof))
+    annotate(layout, proof, proof_figure(proof))
     notes = {pin.inputs: pin.note for pin in PinStore(layout).pins()}
     assert notes[inputs(8)].startswith(f"mine; prove: graph {GRAPH} ")
-    assert notes[inputs(16)] == figure(proof)
+    assert notes[inputs(16)] == proof_figure(proof)
     assert [entry.what for entry in pin_history(layout)] == ["pin", "pin", "note", "note"]
-    annotate(layout, proof, figure(proof))
+    annotate(layout, proof, proof_figure(proof))
     assert len(pin_history(layout)) == 4
     assert all(status.state == "active" for status in PinStore(layout).status())
 

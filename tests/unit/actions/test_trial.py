@@ -25,7 +25,7 @@ from rocm_tui.actions.trial import (
 )
 from rocm_tui.errors import NoSuchGraph
 from rocm_tui.jobs.limits import JobError, JobTimeout
-from rocm_tui.render.trials import (
+from rocm_tui.render.graphs import (
     best_arm,
     kernel_alone,
     output,

@@ -36,7 +36,7 @@ from rocm_tui.cli.entry import main
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs import program
 from rocm_tui.jobs.program import Ended, OnLine, ProgramRun, ProgramTrial, run_program
-from rocm_tui.render.trials import program_json, program_sentences, program_text, run_line
+from rocm_tui.render.graphs import program_json, program_sentences, program_text, run_line
 from tests.support.pin_lab import KEY, cache_file, make_layout, times
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env

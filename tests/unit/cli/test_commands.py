@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocm_tui.cli.group import COMMANDS
+from rocm_tui.cli.entry import COMMANDS
 from tests.support.places import CORPUS
 from tests.support.torch_models import child_env
 

@@ -11,7 +11,7 @@ from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import Improving, rows_of
 from rocm_tui.actions.sources import load_model
-from rocm_tui.cli import improve as command
+from rocm_tui.cli import graphs as command
 from rocm_tui.cli.common import CommandArguments
 from rocm_tui.cli.entry import main
 from rocm_tui.search.types import Search
@@ -88,7 +88,7 @@ def test_the_end_is_two_tables_and_sentences(
     layout: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search = searched(layout)
-    command._print(search, rows_of(graph_of(layout)), 600.0)
+    command._print_search(search, rows_of(graph_of(layout)), 600.0)
     text = capsys.readouterr().out
     assert text.startswith("graph ")
     assert f"\n{GRAPH}  " in text
@@ -100,7 +100,7 @@ def test_the_end_is_two_tables_and_sentences(
 
 def test_nothing_found_is_said(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     search = Improving(Workers(), layout, graph_of(layout)).go()
-    command._print(search, rows_of(graph_of(layout)), 600.0)
+    command._print_search(search, rows_of(graph_of(layout)), 600.0)
     assert "Nothing was found" in capsys.readouterr().out
 
 
@@ -122,7 +122,7 @@ def test_a_budget_that_ran_out_is_not_reported_as_nothing_found(
         return 11.0 if len(workers.jobs) >= jobs else 0.0
 
     search = Improving(workers, layout, graph, budget=10.0, clock=clock).go()
-    command._print(search, rows_of(graph), 10.0)
+    command._print_search(search, rows_of(graph), 10.0)
     out = capsys.readouterr().out
     assert sentence in out
     assert "Nothing was found" not in out

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from rocm_tui.cli.common import ExitCode
-from rocm_tui.cli.entry import main
-from rocm_tui.cli.group import COMMANDS, GROUPS
+from rocm_tui.cli.entry import COMMANDS, GROUPS, main
 from rocm_tui.errors import NoSuchTuning, UsageError
 
 SHARED = {"entry", "group", "common", "filtered", "work"}

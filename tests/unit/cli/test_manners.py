@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_tui.cli.entry import main
-from rocm_tui.cli.group import COMMANDS
+from rocm_tui.cli.entry import COMMANDS, main
 from rocm_tui.meant import nearest
 from tests.support.log_lab import BMM
 from tests.support.tools import needs_tool, require_tool

@@ -10,8 +10,7 @@ import pytest
 from rocm_tui import say
 from rocm_tui.actions.doctor import Check
 from rocm_tui.cli import setup
-from rocm_tui.cli.entry import main
-from rocm_tui.cli.group import COMMANDS
+from rocm_tui.cli.entry import COMMANDS, main
 from rocm_tui.render.table import hanging
 from tests.support.screen_lab import write_cache
 

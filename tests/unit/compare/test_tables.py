@@ -11,7 +11,7 @@ import pytest
 
 from rocm_tui.cli.entry import main
 from rocm_tui.ingest.formats.table_entries import Share
-from rocm_tui.render.compare_tables import change
+from rocm_tui.render.compare import change
 
 HEAD = "gfx,cu_num,M,N,K,q_dtype_w,libtype,kernelId,splitK,us,kernelName,tflops,bw,errRatio\n"
 

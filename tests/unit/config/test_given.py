@@ -14,8 +14,7 @@ from rocm_tui.actions.measure import choices_to_measure, measure_job
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import Trying
 from rocm_tui.actions.verify import Verifying
-from rocm_tui.cli import serve, watch
-from rocm_tui.cli.common import CommandArguments
+from rocm_tui.cli import watch
 from rocm_tui.cli.entry import main
 from tests.support.screen_lab import write_cache
 
@@ -66,5 +65,6 @@ def test_read_only_of_the_settings(
     assert main(["watch", "--", "true"]) == 2
     assert "say --no-read-only" in capsys.readouterr().err
     for words, flag in (([], "--read-only"), (["--allow-actions"], "--no-read-only")):
-        params = serve.serve_command.make_context("serve", words).params
-        assert flag in serve.command_of(CommandArguments(**params))
+        params = watch.serve_command.make_context("serve", words).params
+        asked = {name: params[name] for name in ("allow_actions", "polling", "python", "cache_dir")}
+        assert flag in watch.screen_command(params["paths"], **asked)

@@ -26,7 +26,7 @@ from backend.toolchain.target import amdgpu
 from rocm_tui.cli.entry import main
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import MeasurementSeen, Seen
-from rocm_tui.render import bars as whiskers
+from rocm_tui.render import plot as whiskers
 from rocm_tui.session import stats
 from tests.campaign import _seeds, inputs
 from tests.campaign._readers import READERS, REFUSALS, Reader

@@ -13,10 +13,8 @@ from rocm_tui.harmless import plain
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
-from rocm_tui.render.bars import bar
-from rocm_tui.render.layout import GAP, Slot, fit
-from rocm_tui.render.lines import folded
-from rocm_tui.render.table import Column
+from rocm_tui.render.plot import bar
+from rocm_tui.render.table import GAP, Column, Slot, fit, folded
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import quantity

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from rocm_tui.render import glossary
-from rocm_tui.render.layout import fit
 from rocm_tui.render.table import (
     Column,
     Field,
     cells,
     code_span,
     fields_of,
+    fit,
     markdown_table,
     problem_line,
     text_table,

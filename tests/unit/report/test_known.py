@@ -15,9 +15,9 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import compare
 from rocm_tui.render.compare import text as compare_text
-from rocm_tui.render.layout import fit
 from rocm_tui.render.pages import PAGES, pages
 from rocm_tui.render.report import report_json, saved_lines, text
+from rocm_tui.render.table import fit
 from rocm_tui.report.job import report
 from rocm_tui.report.systems import rows_by_system
 from rocm_tui.report.types import MissingBackend, Reason

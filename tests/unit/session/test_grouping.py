@@ -7,8 +7,8 @@ from dataclasses import replace
 from backend.model.choice import Choice
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.records import Seen
-from rocm_tui.render.groups import folded_line, heading_line
 from rocm_tui.render.table import Line
+from rocm_tui.render.tunings import folded_line, heading_line
 from rocm_tui.session.graphs import Share, Told
 from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange, folds, sums
 from rocm_tui.session.model import Model, Row

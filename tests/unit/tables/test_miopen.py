@@ -14,8 +14,7 @@ from rocm_tui.compare.tables import SameKey
 from rocm_tui.ingest.formats.registry import format_named, sniff
 from rocm_tui.ingest.records import Seen
 from rocm_tui.render.detail import show_text
-from rocm_tui.render.entry import entry_lines
-from rocm_tui.render.shelf import solution_text
+from rocm_tui.render.entries import entry_lines, solution_text
 from rocm_tui.session.model import Model, Row
 from rocm_tui.tables.shelf import Shelved
 

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from rocm_tui.actions.commands import KEPT, Done, Shell, list_done, note_done
-from rocm_tui.cli.group import rocm_tui
+from rocm_tui.cli.entry import rocm_tui
 from rocm_tui.jobs.tune import TuneOptions
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import TuneScreen

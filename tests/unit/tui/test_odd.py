@@ -15,7 +15,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
 from backend.pins.store import PinStore
-from rocm_tui.render.lines import whole
+from rocm_tui.render.table import whole
 from rocm_tui.session.model import Row
 from rocm_tui.session.query import match
 from rocm_tui.session.query.fields import SEARCHED, Known, Value

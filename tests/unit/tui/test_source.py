@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from backend.cache import code
 from backend.cache.code import code_hash
 from rocm_tui.cli.entry import main
-from rocm_tui.render.code import Code
+from rocm_tui.render.kernel import Code
 from rocm_tui.render.table import Line
 from rocm_tui.session.kernel_source import Language
 from rocm_tui.tui.app import RocmTui

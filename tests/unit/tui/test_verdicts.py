@@ -14,8 +14,8 @@ from backend.model.tuning import Tuning
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
-from rocm_tui.render.bars import interval, scale_of, single
 from rocm_tui.render.pins import pin_effect
+from rocm_tui.render.plot import interval, scale_of, single
 from rocm_tui.render.table import Line
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row

@@ -1,21 +1,84 @@
-"""All that a row of a tuned table tells: what it is for, what was taken, the other columns with
-their units, and what `lint` found of it."""
+"""Entries of other tuners' tables, and what `lint` finds in them: for the screen and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.formats.table_entries import choices_of
-from rocm_tui.render.lines import filled, folded
-from rocm_tui.render.lint import MARKS
-from rocm_tui.render.table import Line, Span
-from rocm_tui.render.tuned_tables import ASKED, UNTOLD, several_text
+from rocm_tui.ingest.formats.table_entries import choice_of, choices_of
+from rocm_tui.render.table import Field, Line, Span, filled, folded
+from rocm_tui.render.tuned_tables import ASKED, NAMES, UNTOLD, several_text
 from rocm_tui.session import numbers as fmt
-from rocm_tui.tables.findings import Finding
+from rocm_tui.session.stats import asked_sizes
+from rocm_tui.tables.findings import LEVELS, Finding, Level, Linted
+from rocm_tui.tables.lint import RULES
 from rocm_tui.tables.shelf import Shelved
+
+MARKS: dict[Level, tuple[str, str]] = {
+    "error": ("✗", "bad"),
+    "warning": ("!", "warn"),
+    "note": ("·", "dim"),
+}
+"""Sign and style of a level on the screen."""
+
+
+def findings_text(linted: Linted) -> str:
+    """A line a finding, and one of all: `FILE:LINE: LEVEL: WHAT; WHAT TO DO [RULE]`."""
+    return "\n".join((*map(finding_text, linted.found), _summary(linted)))
+
+
+def finding_text(finding: Finding) -> str:
+    where = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
+    todo = f"; {finding.todo}" if finding.todo else ""
+    return f"{where}: {finding.level}: {finding.text}{todo} [{finding.rule}]"
+
+
+def counts_text(counts: Mapping[Level, int]) -> str:
+    """`1 error, 3 notes`."""
+    said = [counted(counts[level], level) for level in LEVELS if counts.get(level)]
+    return ", ".join(said) or "nothing found"
+
+
+def _summary(linted: Linted) -> str:
+    said = counts_text(Counter(one.level for one in linted.found))
+    checked = f"{counted(linted.tables, 'table')}, {counted(linted.rows, 'row')}"
+    device = f"for {linted.device}" if linted.device else "for no device (name one with --device)"
+    return f"{checked}, checked {device}: {said}"
+
+
+def lint_json(linted: Linted) -> dict[str, Any]:
+    return {
+        "device": str(linted.device) if linted.device else None,
+        "tables": linted.tables,
+        "rows": linted.rows,
+        "findings": [
+            {
+                "rule": one.rule,
+                "level": one.level,
+                "file": one.path,
+                "line": one.line,
+                "count": one.count,
+                "what": one.text,
+                "todo": one.todo,
+            }
+            for one in linted.found
+        ],
+    }
+
+
+def rules_text() -> str:
+    """Each rule: how bad, what it means, where that is from."""
+    return "\n".join(
+        f"{rule.id:<19} {rule.level:<8} {rule.meaning}"
+        + (f"\n{'':<28} {rule.source}" if rule.source else "")
+        for rule in RULES
+    )
+
 
 MEANINGS: dict[str, tuple[str, str]] = {
     "us": ("µs", "the time"),
@@ -150,3 +213,74 @@ def _table(columns: Sequence[tuple[str, str, str]]) -> list[Line]:
 
 
 _VALUE = 60
+
+
+def key_text(shelved: Shelved) -> str:
+    """What the entry is looked up by, in short: `64×1280×8192`, `M=64 E=128 N=352`."""
+    key = shelved.entry.key
+    if len(key) == 1:
+        return plain(key[0][1])
+    return plain(asked_sizes(",".join(f"{name}={value}" for name, value in key)))
+
+
+def solution_text(shelved: Shelved) -> str:
+    """What was taken; of a config its blocks, warps and stages. Of several without times all."""
+    if not shelved.entry.solution:
+        return ASKED
+    choices = choices_of(shelved.entry) if shelved.entry.ms is None else ()
+    if len(choices) > 1:
+        return plain(" or ".join(choice.label for choice in choices))
+    return plain(choice_of(shelved.entry).label)
+
+
+def time_text(shelved: Shelved) -> str:
+    """Empty where none is told."""
+    return "" if shelved.entry.ms is None else fmt.duration(shelved.entry.ms)
+
+
+def lint_text(shelved: Shelved) -> str:
+    """The sign of the worst that was found of it, and by which rule; how many more."""
+    if not shelved.found:
+        return ""
+    worst, more = shelved.found[0], len(shelved.found) - 1
+    return f"{MARKS[worst.level][0]} {worst.rule}" + (f" +{more}" if more else "")
+
+
+ENTRIES: tuple[Field[Shelved], ...] = (
+    Field(
+        "tuner", "TUNER", 5, 12, drop=7, style="dim",
+        text=lambda one: plain(NAMES.get(one.table.tuner, one.table.tuner)),
+        about="whose table it is",
+    ),
+    Field(
+        "lint", "LINT", 4, 22, facts=True, text=lint_text,
+        style=lambda one: MARKS[one.found[0].level][1] if one.found else "",
+        about="what lint found: ✗ an error, ! a warning, · a note; and by which rule",
+    ),
+    Field(
+        "op", "OP", 9, 30, drop=5, good=14, style="strong", text=lambda one: plain(one.entry.op),
+        about="what is tuned, in the tuner's words",
+    ),
+    Field(
+        "key", "KEY", 14, 70, good=22, text=key_text,
+        about="what the tuner looks the entry up by, in short",
+    ),
+    Field(
+        "solution", "SOLUTION", 14, 60, good=24, text=solution_text,
+        style=lambda one: "" if one.entry.solution else "dim",
+        about="what was taken; of several without a time, which of them is not told",
+    ),
+    Field(
+        "time", "TIME", 8, 9, right=True, text=time_text,
+        about="how long it took, as the table tells it: another program timed it",
+    ),
+    Field(
+        "device", "DEVICE", 6, 24, drop=6, style="dim",
+        text=lambda one: plain(str(one.entry.device)),
+        about="what it was tuned on: the arch, the compute units, or a name",
+    ),
+    Field(
+        "place", "PLACE", 8, 60, drop=4, good=12, style="dim", text=lambda one: plain(one.place),
+        about="file and line",
+    ),
+)  # fmt: skip

@@ -7,8 +7,7 @@ from dataclasses import replace
 from backend.model.pin import Pin
 from backend.wire.jobs import Progress, VerifyResult
 from rocm_tui.jobs.queue import Job
-from rocm_tui.render.job_progress import left_cell, mark, progress_cell, took
-from rocm_tui.render.jobs import verified_text
+from rocm_tui.render.jobs import left_cell, mark, progress_cell, took, verified_text
 
 JOB = Job(1, "tune", "mm 8×8", "cpu", None, None, "running", 0.0, started=100.0)
 

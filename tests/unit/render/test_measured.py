@@ -9,8 +9,14 @@ import pytest
 from backend.model.choice import MeasuredChoice, Measurement, Output
 from backend.model.tuning import Tuning
 from backend.wire.codec import dumps, loads, read, to_json
-from rocm_tui.render.measured import measured_text, measurement_json, sentences
-from rocm_tui.render.outputs import output_json, output_sentences, output_text
+from rocm_tui.render.measured import (
+    measured_text,
+    measurement_json,
+    output_json,
+    output_sentences,
+    output_text,
+    sentences,
+)
 
 
 @pytest.mark.parametrize(
