@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.formats.table_entries import choices_of
+from rocm_tui.ingest.formats.tuned_table import choices_of
 from rocm_tui.render.lines import filled, folded
 from rocm_tui.render.lint import MARKS
 from rocm_tui.render.table import Line, Span

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.formats.table_entries import choice_of, choices_of
+from rocm_tui.ingest.formats.tuned_table import choice_of, choices_of
 from rocm_tui.render.lint import MARKS
 from rocm_tui.render.table import Field
 from rocm_tui.render.tuned_tables import ASKED, NAMES

@@ -29,8 +29,12 @@ from backend.model.inductor_kernel import is_digest
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats import best_config as best_config_format
-from rocm_tui.ingest.formats import configs as configs_format
+from rocm_tui.ingest.formats.kernel_configs import (
+    BEST_CONFIG,
+    TRITON_CONFIGS,
+    best_config_tuning,
+    triton_tuning,
+)
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState, Unread, uid_of
 
 EARLY = 500
@@ -209,7 +213,7 @@ class FollowedFiles(ABC):
 class KernelConfigs(FollowedFiles):
     """Follows the cache of Triton at `path`."""
 
-    format = configs_format.FORMAT.name
+    format = TRITON_CONFIGS.name
     most_bytes = configs.MAX_BYTES
 
     def __init__(self, path: str, early: Callable[[list[Record]], None] | None = None) -> None:
@@ -226,7 +230,7 @@ class KernelConfigs(FollowedFiles):
         self._unlooked: list[str] = []
 
     def _tuning_of(self, data: bytes, path: str, when: float) -> Tuning:
-        return configs_format.tuning_of(data, path, when)
+        return triton_tuning(data, path, when)
 
     def _look(self, now: float) -> list[Record]:
         records = [r for name in sorted(self._take_reported()) for r in self._look_at(name, now)]
@@ -338,7 +342,7 @@ def best_configs_path(root: str) -> str:
 class BestConfigs(FollowedFiles):
     """Follows the source of this path; see `best_configs_path`."""
 
-    format = best_config_format.FORMAT.name
+    format = BEST_CONFIG.name
     most_bytes = best_config.MAX_BYTES
     rereads = True
 
@@ -354,7 +358,7 @@ class BestConfigs(FollowedFiles):
         self._full = self._looked = False
 
     def _tuning_of(self, data: bytes, path: str, when: float) -> Tuning:
-        return best_config_format.tuning_of(data, path, when, self._beside)
+        return best_config_tuning(data, path, when, self._beside)
 
     def concerns(self, folder: str, file: str) -> bool:
         """The folders, and the files of this name in them."""

@@ -11,8 +11,8 @@ import pytest
 
 from backend.model.session import Fault
 from rocm_tui.cli.entry import main
-from rocm_tui.ingest.follow import folder_events, tree
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow import tree, watcher
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.follow.tree import Walker
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record, Seen, SourceStatus
@@ -103,12 +103,12 @@ def wait_for(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("watched", [folder_events.MOST_FOLDERS, 5])
+@pytest.mark.parametrize("watched", [watcher.MOST_FOLDERS, 5])
 def test_new_subfolders_while_we_watch(
     tmp_path: Path, watched: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than the system is asked to watch: the others are looked at now and then."""
-    monkeypatch.setattr(folder_events, "MOST_FOLDERS", watched)
+    monkeypatch.setattr("rocm_tui.ingest.follow.watcher.MOST_FOLDERS", watched)
     folders = 20
     for n in range(folders):
         put(tmp_path / "old" / f"{n:03}" / "rank.log", "step 1\n")
