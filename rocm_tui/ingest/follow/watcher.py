@@ -229,6 +229,9 @@ REST_WAITED = 20.0
 """and of this many times the wall time, since files may be on a slow file system,"""
 LONGEST_SWEEP, LONGEST_POLL = 30.0, 2.0
 """but of no more seconds than this, of everything or of what is polled."""
+_REST_SEARCH = 10.0
+"""A search for new files is followed by a pause of this many times the processor time that it took:
+a folder of thousands is searched as a whole, however many of them are new."""
 _PATIENCE = 1.0
 """Seconds that the end of the program waits for a read."""
 _DEPTH = 8
@@ -278,6 +281,9 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
         self._next_poll = 0.0
+        self._next_search = 0.0
+        self._unsearched = False
+        """Whether something came since the last search that may be a new source."""
 
     def start(self) -> None:
         """Begin. The first batch is what the sources hold already."""
@@ -342,6 +348,7 @@ class Watcher:
         if self._stdin is not None and self._stdin.open:
             descriptors.append(self._stdin.descriptor)
         times = [self._next_sweep, self._next_poll]
+        times += [self._next_search] if self._unsearched else []
         retry = self._set.retry_at
         if retry is not None:
             times.append(retry)
@@ -358,7 +365,8 @@ class Watcher:
         dirty = {path for path in changed if self._set.matters(path)}
         if now >= self._next_sweep:
             return batch + self._sweep()
-        if not all(map(self._set.is_known, dirty)):
+        self._unsearched = self._unsearched or not all(map(self._set.is_known, dirty))
+        if self._unsearched and now >= self._next_search:
             batch += self._find()
         if now >= self._next_poll:
             spent = _Spent()
@@ -383,7 +391,10 @@ class Watcher:
 
     def _find(self) -> list[Record]:
         """Find sources, and watch their folders. What came before a folder was watched is read."""
+        begun = time.thread_time()
         batch = self._set.find()
+        self._unsearched = False
+        self._next_search = time.monotonic() + (time.thread_time() - begun) * _REST_SEARCH
         if self._events is None:
             return batch
         for _ in range(_DEPTH):

@@ -131,3 +131,34 @@ def test_new_subfolders_while_we_watch(
         assert folder.words == f"{folders + 4} folders, {folders + 1} files"
     finally:
         watcher.stop()
+
+
+def test_a_search_that_takes_long_is_not_made_for_each_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[float] = []
+    walk = Walker.walk
+
+    def slow(walker: Walker, root: str) -> tree.Tree:
+        searches.append(time.monotonic())
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+        return walk(walker, root)
+
+    monkeypatch.setattr(Walker, "walk", slow)
+    seen: list[Record] = []
+    watched = Watcher([str(tmp_path)], seen.extend, settled=lambda: searches.append(0.0))
+    watched.start()
+    try:
+        wait_for(lambda: 0.0 in searches)
+        time.sleep(0.5)
+        begun, before = time.monotonic(), len(searches)
+        for n in range(100):
+            put(tmp_path / f"{n}.log")
+            time.sleep(0.01)
+        wait_for(lambda: len({r.uid for r in seen if isinstance(r, Seen)}) >= 100)
+        passed = time.monotonic() - begun
+        assert len(searches) - before <= 10 + passed / 0.2 + 3 * passed / watcher.SWEEP
+    finally:
+        watched.stop()
