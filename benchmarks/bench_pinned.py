@@ -24,7 +24,7 @@ from typing import Any
 
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.session.model import Model
 
 PROGRAM = """

@@ -17,11 +17,9 @@ from backend.tables.registry import parse
 from rocm_tui.actions.tables import tables_below, tables_within
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.asked import aiter, inductor, tunableop
-from rocm_tui.ingest.asked.ask import Asked
-from rocm_tui.ingest.asked.lists import asked_by, is_list
-from rocm_tui.ingest.asked.logs import BEGINNING, asked_in
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest import lookups
+from rocm_tui.ingest.follow.sources import read_sources
+from rocm_tui.ingest.lookups import BEGINNING, Asked, add_untuned_list, asked_in, is_untuned_list
 from rocm_tui.ingest.records import STDIN
 from rocm_tui.session.model import Model
 from rocm_tui.session.stats import winner
@@ -59,8 +57,8 @@ def read_files(paths: Iterable[Path], tables: Iterable[Path] = ()) -> Files:
         if table is None:
             asked_in(path, files.asked)
             logs.append(str(path))
-        elif is_list(table):
-            asked_by(table, files.asked)
+        elif is_untuned_list(table):
+            add_untuned_list(table, files.asked)
         else:
             files.tables.append(table)
             continue
@@ -78,7 +76,7 @@ def _add_tunings(logs: Sequence[str], asked: Asked) -> None:
     model.apply(read_sources(logs))
     for row in model.rows():
         best = winner(row.tuning)
-        one = inductor.said(row.tuning.problem, best.label if best else "")
+        one = lookups.said_of_product(row.tuning.problem, best.label if best else "")
         if one is not None and row.tuning.entry is None:
             asked.add(one)
 
@@ -87,7 +85,7 @@ def _add_tables(folder: Path, files: Files) -> None:
     def unread(error: CacheUnreadable) -> None:
         files.unread.append(str(error))
 
-    files.tables += (table for table in tables_below(folder, unread) if not is_list(table))
+    files.tables += (table for table in tables_below(folder, unread) if not is_untuned_list(table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ def _place(path: Path, untuned: Untuned, lists: int) -> Path:
 
 def _check(written: Written, data: bytes) -> None:
     """What is written is read again first, by the reader of such files."""
-    if written.untuned.tuner not in (aiter.TUNER, tunableop.TUNER):
+    if written.untuned.tuner not in (lookups.AITER, lookups.TUNABLEOP):
         return
     table = parse(data, str(written.path))
     rows = 0 if table is None or table.problems else len(table.entries)

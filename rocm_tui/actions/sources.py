@@ -24,7 +24,7 @@ from rocm_tui.compare.comparison import of_sessions, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.errors import NoSuchSource, NoSuchTuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.follow.reading import read_sources, with_tunings
+from rocm_tui.ingest.follow.sources import read_sources, with_tunings
 from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.records import Seen, Unread, uid_of
 from rocm_tui.session.attachments import with_torch

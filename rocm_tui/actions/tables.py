@@ -26,8 +26,7 @@ from backend.tables.edit import NotEditable, assignments, in_words
 from backend.tables.model import Entry, Table, entry_key, table_system
 from backend.tables.registry import tuner_named
 from rocm_tui.errors import NoSuchTuning, UsageError
-from rocm_tui.ingest.formats.table_entries import tuning_of
-from rocm_tui.ingest.formats.tuned_table import NAMES
+from rocm_tui.ingest.formats.tuned_table import NAMES, tuning_of
 from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.tables.shelf import Shelf, Shelved
 

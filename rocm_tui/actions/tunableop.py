@@ -27,7 +27,7 @@ from backend.wire.jobs import TunableOpJob, TunableOpResult
 from rocm_tui.actions.cover import read_files
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.asked import tunableop
+from rocm_tui.ingest import lookups
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.jobs.tune import NotTuned
@@ -66,14 +66,14 @@ def wanted_in(paths: Iterable[Path]) -> Wanted:
             "UNTUNED=1 wrote, or a log with PYTORCH_TUNABLEOP_VERBOSE=3"
         ) from error
     lists = untuned_lists(cover(files.asked, []).rows)
-    ours = [one for one in lists if one.tuner == tunableop.TUNER]
+    ours = [one for one in lists if one.tuner == lookups.TUNABLEOP]
     lines = tuple(dict.fromkeys(line for one in ours for line in one.text.splitlines()))
     fit = tuple(filter(is_product, lines))
     odd = [("with a word that no list can hold", len(lines) - len(fit))] * (len(lines) > len(fit))
     return Wanted(
         fit,
         (*(reason for one in ours for reason in one.left_out), *odd),
-        tuple(one for one in lists if one.tuner != tunableop.TUNER and one.rows),
+        tuple(one for one in lists if one.tuner != lookups.TUNABLEOP and one.rows),
     )
 
 

@@ -105,7 +105,7 @@ def _compare(args: CommandArguments) -> int:
 
 def _check_whole(problems: Iterable[Fault]) -> None:
     """Raises NoSuchSource: an entry that was not read would count as one that the other lacks."""
-    from rocm_tui.ingest.formats.table_entries import MORE, MOST_ROWS  # is loaded with tables
+    from rocm_tui.ingest.formats.tuned_table import MORE, MOST_ROWS  # is loaded with tables
 
     if any(problem.what == MORE for problem in problems):
         raise NoSuchSource(

@@ -23,9 +23,16 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from rocm_tui.harmless import clean_bytes
-from rocm_tui.ingest.formats.autotune import grammar
-from rocm_tui.ingest.formats.autotune.grammar import Dtypes, Footer, Header, Row, Strides
-from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, only_part
+from rocm_tui.ingest.formats import autotune_lines
+from rocm_tui.ingest.formats.autotune_lines import (
+    AUTOTUNE_MARK,
+    Dtypes,
+    Footer,
+    Header,
+    Row,
+    Strides,
+    only_part,
+)
 
 CHUNK = 1 << 16
 
@@ -134,15 +141,17 @@ class StderrRelay:
 _PREFIX = re.compile(
     rb"(?:\x1b\[[\d;]*m|\[[\w.:-]{1,40}\]:? ?|\d{4}-\d\d-\d\d[T ][\d:.,]+Z? ?|[ \t])*"
 )
-_TITLE, _STATS = grammar.TITLE.encode(), grammar.STATS.encode()
-_OPERANDS = (grammar.STRIDES.encode(), grammar.DTYPES.encode())
+_TITLE, _STATS = autotune_lines.TITLE.encode(), autotune_lines.STATS.encode()
+_OPERANDS = (autotune_lines.STRIDES.encode(), autotune_lines.DTYPES.encode())
 _STARTS = (
     _TITLE,
     AUTOTUNE_MARK,
-    *(process.encode() + AUTOTUNE_MARK for process in grammar.PROCESSES),
+    *(process.encode() + AUTOTUNE_MARK for process in autotune_lines.PROCESSES),
 )
 """Each begins a line of a table."""
-_INLINE = re.compile(rf"{grammar.TITLE}|{grammar.AUTOTUNE}{grammar.OP}\(".encode())
+_INLINE = re.compile(
+    rf"{autotune_lines.TITLE}|{autotune_lines.AUTOTUNE}{autotune_lines.OP}\(".encode()
+)
 _ROW_BEGUN = re.compile(rb"(?:# ?)?(?:[A-Za-z_][^\s\r]*(?: (?:[\d.infa]*(?: m?s?(?: .*)?)?)?)?)?")
 
 

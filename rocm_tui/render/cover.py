@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backend.counted import counted, noun
-from rocm_tui.ingest.asked import aiter, hipblaslt, inductor, moe, tunableop
-from rocm_tui.ingest.asked.ask import UNTOLD, Ask
+from rocm_tui.ingest import lookups
+from rocm_tui.ingest.lookups import UNTOLD, Ask
 from rocm_tui.render.table import SPARE, Field, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tables.coverage import ONCE, Coverage, Covered, Verdict, times
@@ -17,19 +17,19 @@ _SHARED = "torch."
 def product(ask: Ask) -> str:
     """What was asked for, short: `M 64 N 1536 K 7168 int8`."""
     told = {name: value.removeprefix(_SHARED) for name, value in ask.key}
-    if ask.tuner == aiter.TUNER:
+    if ask.tuner == lookups.AITER:
         return _experts(told) if "token" in told else _gemm(told)
-    if ask.tuner == hipblaslt.TUNER:
+    if ask.tuner == lookups.HIPBLASLT:
         sizes = "×".join(told.get(name, "?") for name in "mnk")
         batch = told.get("batch_count", "1")
         types = dict.fromkeys(told[name] for name in ("a_type", "c_type") if name in told)
         words = (told["transA"] + told["transB"], sizes, *types)
         return " ".join(words) + ("" if batch == "1" else f" batch {batch}")
-    if ask.tuner == moe.TUNER:
+    if ask.tuner == lookups.MOE:
         named = [f"{name} {told[name]}" for name in "ENK" if name in told]
         rest = [value for name, value in told.items() if name not in "ENK"]
         return " ".join((*named, ask.device.name, *rest))
-    if ask.tuner == inductor.TUNER:
+    if ask.tuner == lookups.INDUCTOR:
         pairs = zip(told["shapes"].split(", "), told["strides"].split(", "), strict=True)
         shapes = (shape if steps.endswith("x1") else f"{shape}ᵀ" for shape, steps in pairs)
         return f"{', '.join(shapes)} {told['dtype']}"
@@ -55,7 +55,7 @@ def _experts(told: dict[str, str]) -> str:
 
 
 def _op(row: Covered) -> str:
-    return "" if row.ask.tuner in (moe.TUNER, hipblaslt.TUNER) else row.ask.op
+    return "" if row.ask.tuner in (lookups.MOE, lookups.HIPBLASLT) else row.ask.op
 
 
 _WORDS = {
@@ -180,7 +180,7 @@ def cover_notes(coverage: Coverage, tables: int) -> list[str]:
     notes = []
     if tuners & ONCE:
         notes.append("AITER, vLLM and SGLang name a product once a process, however often it runs")
-    if tables and aiter.TUNER in tuners:
+    if tables and lookups.AITER in tuners:
         device = coverage.device
         if device == UNTOLD and any(row.ask.device == UNTOLD for row in coverage.rows):
             notes.append(
@@ -238,14 +238,14 @@ def _row_json(row: Covered) -> dict[str, Any]:
 
 
 _NAMED_BY = {
-    tunableop.TUNER: "newer releases of PyTorch tell of what",
-    hipblaslt.TUNER: "with HIPBLASLT_LOG_MASK=40 it names each call, too",
+    lookups.TUNABLEOP: "newer releases of PyTorch tell of what",
+    lookups.HIPBLASLT: "with HIPBLASLT_LOG_MASK=40 it names each call, too",
 }
 """Who does not say of what, and what does."""
 TUNERS = {
-    aiter.TUNER: "AITER",
-    moe.TUNER: "vLLM and SGLang",
-    tunableop.TUNER: "TunableOp",
-    hipblaslt.TUNER: "hipBLASLt",
+    lookups.AITER: "AITER",
+    lookups.MOE: "vLLM and SGLang",
+    lookups.TUNABLEOP: "TunableOp",
+    lookups.HIPBLASLT: "hipBLASLt",
 }
 """As people write them."""

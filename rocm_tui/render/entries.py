@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from backend.counted import counted
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.formats.table_entries import choice_of, choices_of
+from rocm_tui.ingest.formats.tuned_table import choice_of, choices_of
 from rocm_tui.render.table import Field, Line, Span, filled, folded
 from rocm_tui.render.tuned_tables import ASKED, NAMES, UNTOLD, several_text
 from rocm_tui.session import numbers as fmt

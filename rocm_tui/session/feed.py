@@ -26,7 +26,7 @@ from backend.pins.graphs.index import upper_folders
 from backend.pins.holders import pinned_choices
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
-from rocm_tui.ingest.follow.reading import with_tunings
+from rocm_tui.ingest.follow.sources import with_tunings
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import STDIN, Record
 from rocm_tui.session.attachments import with_torch

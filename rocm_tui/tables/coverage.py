@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from backend.tables.model import Device, Table
-from rocm_tui.ingest.asked.aiter import TUNER as AITER
-from rocm_tui.ingest.asked.ask import UNTOLD, Ask, Asked, Tally
-from rocm_tui.ingest.asked.inductor import TUNER as INDUCTOR
+from rocm_tui.ingest.lookups import AITER, INDUCTOR, UNTOLD, Ask, Asked, Tally
 from rocm_tui.tables.lookup import BLAS, Hit, find
 
 

@@ -18,8 +18,8 @@ from backend.tables.gemm import NotAProblem
 from backend.tables.hipblaslt import KEY
 from backend.tables.model import Device, Entry, Table
 from backend.tables.registry import problem_of_entry
-from rocm_tui.ingest.asked import aiter, hipblaslt, inductor, moe, tunableop
-from rocm_tui.ingest.asked.ask import UNTOLD, Ask
+from rocm_tui.ingest import lookups
+from rocm_tui.ingest.lookups import UNTOLD, Ask
 from rocm_tui.tables.device import may_be
 
 
@@ -65,7 +65,7 @@ def find(
     hits: dict[Ask, tuple[int, Hit]] = {}
     for table in tables:
         asked = by_tuner.get(table.tuner, ())
-        products = by_tuner.get(inductor.TUNER, ()) if table.tuner in BLAS else ()
+        products = by_tuner.get(lookups.INDUCTOR, ()) if table.tuner in BLAS else ()
         for want, entry in chain(_found(asked, table), _products(products, table)):
             ask = want.ask
             on = given or (told if ask.device == UNTOLD else ask.device)
@@ -76,7 +76,7 @@ def find(
 
 
 def _hit(table: Table, entry: Entry, near: str) -> Hit:
-    if table.tuner == moe.TUNER:
+    if table.tuner == lookups.MOE:
         return Hit(
             table.path, 0, f"{counted(len(table.entries), 'step')} of M", None, entry.device, near
         )
@@ -87,7 +87,7 @@ def _found(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]]:
     first = next(iter(table.entries), None)
     if not asks or first is None:
         return
-    if table.tuner == moe.TUNER:
+    if table.tuner == lookups.MOE:
         # The file's name is what is looked up, to the letter; each step of M has all but M of it.
         asked_for = first.op, first.key[1:], first.device
         folder = PurePath(table.path).parent.name
@@ -105,7 +105,7 @@ def _found(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]]:
                 yield want, entry
 
 
-BLAS = frozenset({tunableop.TUNER, hipblaslt.TUNER})
+BLAS = frozenset({lookups.TUNABLEOP, lookups.HIPBLASLT})
 """Tuners of the libraries that ATen calls."""
 
 
@@ -117,7 +117,7 @@ def _products(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]
             problem = problem_of_entry(table, entry)
         except NotAProblem:
             continue
-        want = wants.get((problem.op, inductor.key_of(problem) or ()))
+        want = wants.get((problem.op, lookups.product_key(problem) or ()))
         if want is not None and entry.solution:
             yield want, entry
 
@@ -138,7 +138,7 @@ def _hipblaslt(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
 
 
 def _values(told: Mapping[str, str], names: Iterable[str]) -> Key:
-    return tuple(aiter.plain_value(told.get(name, "")) for name in names)
+    return tuple(lookups.aiter_value(told.get(name, "")) for name in names)
 
 
 def _aiter(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
@@ -160,7 +160,7 @@ def _aiter(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
 def _typed(told: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], str]:
     """With what an older untuned list of typed products does not tell as AITER e4048607 takes it:
     the result of the operands' type (gemm_a16w16_tune.py), and else False (tuned_gemm.py)."""
-    lacking = [name for name in aiter.TYPED if name in names and name not in told]
+    lacking = [name for name in lookups.AITER_TYPED if name in names and name not in told]
     if "dtype" not in told or not lacking:
         return told, ""
     assumed = {name: told["dtype"] if name == "outdtype" else "False" for name in lacking}
@@ -228,7 +228,7 @@ def _below(told: Mapping[str, str]) -> list[str]:
 
 
 _RULES: Mapping[str, Callable[[Sequence[Ask], Table, Entry], _Rule]] = {
-    tunableop.TUNER: _tunableop,
-    aiter.TUNER: _aiter,
-    hipblaslt.TUNER: _hipblaslt,
+    lookups.TUNABLEOP: _tunableop,
+    lookups.AITER: _aiter,
+    lookups.HIPBLASLT: _hipblaslt,
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backend.tables.ladder import BLOCKS
 from backend.tables.tunableop import UNSCALED
-from rocm_tui.ingest.asked import aiter, hipblaslt, moe, tunableop
+from rocm_tui.ingest import lookups
 from rocm_tui.tables.coverage import Covered
 
 
@@ -52,7 +52,7 @@ _AITER = {
         "bf16_untuned_batched_gemm",
         "ck_batched_gemm_bf16/batched_gemm_bf16_tune.py",
     ),
-    aiter.FUSED: ("untuned_fmoe", "ck_gemm_moe_2stages_codegen/gemm_moe_tune.py"),
+    lookups.FUSED_MOE: ("untuned_fmoe", "ck_gemm_moe_2stages_codegen/gemm_moe_tune.py"),
 }
 """By op: the name of AITER's list, and what tunes it, below `csrc` of its checkout."""
 TUNABLEOP_RUN = (
@@ -83,16 +83,16 @@ def untuned_lists(rows: Iterable[Covered]) -> list[Untuned]:
 
 
 def _group(row: Covered) -> str:
-    if row.ask.tuner == aiter.TUNER:
+    if row.ask.tuner == lookups.AITER:
         return row.ask.op
-    if row.ask.tuner == moe.TUNER:
+    if row.ask.tuner == lookups.MOE:
         return "sglang" if "sglang" in row.tally.table.lower() else "vllm"
     return ""
 
 
 def _names(row: Covered) -> object:
     """A list has one header; older lines of one table tell less."""
-    return tuple(name for name, _ in row.ask.key) if row.ask.tuner == aiter.TUNER else ()
+    return tuple(name for name, _ in row.ask.key) if row.ask.tuner == lookups.AITER else ()
 
 
 def _renamed(lists: Sequence[Untuned]) -> list[Untuned]:
@@ -137,18 +137,18 @@ def _aiter(op: str, rows: Sequence[Covered]) -> Untuned:
             raise _Unfit(_NO_TYPES)
         return ",".join(_cell(name, value, op) for name, value in row.ask.key)
 
-    return _made(f"{name}.csv", aiter.TUNER, rows, line, run, [",".join(columns)])
+    return _made(f"{name}.csv", lookups.AITER, rows, line, run, [",".join(columns)])
 
 
 def _cell(name: str, value: str, op: str) -> str:
     if not _WORD.fullmatch(value):
         raise _Unfit(_ODD)
-    if op != aiter.FUSED:
+    if op != lookups.FUSED_MOE:
         return value
     # As AITER writes its own list: flags are numbers, and a weight of uint32 is one of int4.
     if name == "q_dtype_w" and value == "torch.uint32":
         return "torch.int4"
-    return aiter.plain_value(value)
+    return lookups.aiter_value(value)
 
 
 def _tunableop(_: str, rows: Sequence[Covered]) -> Untuned:
@@ -165,7 +165,7 @@ def _tunableop(_: str, rows: Sequence[Covered]) -> Untuned:
             raise _Unfit(_ALIKE)
         return f"{row.ask.op},{params}"
 
-    return _made("tunableop_untuned0.csv", tunableop.TUNER, rows, line, TUNABLEOP_RUN)
+    return _made("tunableop_untuned0.csv", lookups.TUNABLEOP, rows, line, TUNABLEOP_RUN)
 
 
 def _hipblaslt(_: str, rows: Sequence[Covered]) -> Untuned:
@@ -175,13 +175,13 @@ def _hipblaslt(_: str, rows: Sequence[Covered]) -> Untuned:
         return row.tally.call
 
     run = "HIPBLASLT_TUNING_FILE=hipblaslt_tuning.txt sh {file}"
-    return _made("hipblaslt_bench.sh", hipblaslt.TUNER, rows, line, run)
+    return _made("hipblaslt_bench.sh", lookups.HIPBLASLT, rows, line, run)
 
 
 def _moe(library: str, rows: Sequence[Covered]) -> Untuned:
     """Its benchmark knows the sizes from the model, which no log names."""
     run = "MODEL=... TP=... sh {file}"
-    return _made(f"moe_{library}.sh", moe.TUNER, rows, lambda row: _benchmark(library, row), run)
+    return _made(f"moe_{library}.sh", lookups.MOE, rows, lambda row: _benchmark(library, row), run)
 
 
 def _benchmark(library: str, row: Covered) -> str:
@@ -210,8 +210,8 @@ def _comment(row: Covered) -> str:
 
 
 _MAKERS: dict[str, Callable[[str, Sequence[Covered]], Untuned]] = {
-    aiter.TUNER: _aiter,
-    tunableop.TUNER: _tunableop,
-    hipblaslt.TUNER: _hipblaslt,
-    moe.TUNER: _moe,
+    lookups.AITER: _aiter,
+    lookups.TUNABLEOP: _tunableop,
+    lookups.HIPBLASLT: _hipblaslt,
+    lookups.MOE: _moe,
 }

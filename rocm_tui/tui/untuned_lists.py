@@ -12,7 +12,7 @@ from rocm_tui.actions.tunableop import Outcome, tune_products, wanted_in
 from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.ingest.asked.tunableop import TUNER
+from rocm_tui.ingest.lookups import TUNABLEOP
 from rocm_tui.jobs.queue import Order, QueueRun
 from rocm_tui.session.model import Row
 from rocm_tui.tui.devices import may_have_gpus
@@ -39,7 +39,7 @@ class UntunedList:
 def untuned_list_of(row: Row) -> UntunedList | None:
     """The list that this row is an entry of; None for all else."""
     entry, sources = row.tuning.entry, row.tuning.sources
-    asked = entry is not None and entry.tuner == TUNER and not row.tuning.choices
+    asked = entry is not None and entry.tuner == TUNABLEOP and not row.tuning.choices
     if not asked:
         return None
     place = Path(sources[0])

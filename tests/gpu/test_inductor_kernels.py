@@ -30,7 +30,7 @@ from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from rocm_tui.actions.pin import pin_choice, pinnable
 from rocm_tui.actions.trial_program import steps_of, try_program
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.session.model import Model
 from tests.support.hooked import launch, launch_program, sessions
 from tests.support.places import ROOT

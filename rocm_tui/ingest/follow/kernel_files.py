@@ -29,8 +29,12 @@ from backend.model.inductor_kernel import is_digest
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats import best_config as best_config_format
-from rocm_tui.ingest.formats import configs as configs_format
+from rocm_tui.ingest.formats.kernel_configs import (
+    BEST_CONFIG,
+    TRITON_CONFIGS,
+    best_config_tuning,
+    triton_tuning,
+)
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState, Unread, uid_of
 
 EARLY = 500
@@ -40,7 +44,7 @@ MOST_FOLDERS = 100_000
 MOST_FILES = 50_000
 """Files with a best config that are read."""
 EMPTY_PAUSE = 0.25
-"""Seconds between two looks into folders that are still empty: a kernel is being timed."""
+"""Seconds between two looks into all empty folders, at least: a kernel is being timed."""
 PATIENCE = 600.0
 """Seconds for which they are looked into so often: the process may have been killed."""
 FOLDERS_PAUSE = 1.0
@@ -209,7 +213,7 @@ class FollowedFiles(ABC):
 class KernelConfigs(FollowedFiles):
     """Follows the cache of Triton at `path`."""
 
-    format = configs_format.FORMAT.name
+    format = TRITON_CONFIGS.name
     most_bytes = configs.MAX_BYTES
 
     def __init__(self, path: str, early: Callable[[list[Record]], None] | None = None) -> None:
@@ -223,28 +227,49 @@ class KernelConfigs(FollowedFiles):
         self._full = False
         self._listed: tuple[int, int] | None = None
         self._next_list = 0.0
+        self._next_empty = 0.0
         self._unlooked: list[str] = []
 
     def _tuning_of(self, data: bytes, path: str, when: float) -> Tuning:
-        return configs_format.tuning_of(data, path, when)
+        return triton_tuning(data, path, when)
 
     def _look(self, now: float) -> list[Record]:
-        records = [r for name in sorted(self._take_reported()) for r in self._look_at(name, now)]
+        reported = self._take_reported()
+        records = [r for name in sorted(reported) for r in self._look_at(name, now)]
         status = os.stat(self.path)  # noqa: PTH116
         listed = (status.st_ino, status.st_mtime_ns)
-        due = now >= self._next_look
+        due, first = now >= self._next_look, self._listed is None
+        begun, spent = time.monotonic(), time.thread_time()
         if listed != self._listed and (due or now >= self._next_list):
-            begun = time.thread_time()
             records += self._list(now)
             self._listed = listed
-            self._next_list = now + (time.thread_time() - begun) * _REST_LISTED
-        records += self._look_into(
-            name for name, since in list(self._empty.items()) if due or now - since < PATIENCE
-        )
+            self._next_list = now + (time.thread_time() - spent) * _REST_LISTED
+        records += self._look_into_empty(reported, now, due)
         if due:
-            records += self._look_again(now)
+            if (
+                first
+            ):  # it reads everything, which says nothing of the time that the next look takes
+                begun, spent = time.monotonic(), time.thread_time()
+            records += self._look_again()
+            waited = (time.monotonic() - begun) * REST_WAITED
+            self._next_look = now + max((time.thread_time() - spent) * REST, waited)
         young = any(now - since < PATIENCE for since in self._empty.values())
-        self._again = now + EMPTY_PAUSE if young else None
+        self._again = self._next_empty if young else None
+        return records
+
+    def _look_into_empty(self, reported: set[str], now: float, due: bool) -> list[Record]:
+        """Look into the empty folders that are new or changed, and now and then into all of them.
+
+        Thousands may be empty at once, so a change of one of them costs no look at the others.
+        """
+        if not due and now < self._next_empty:
+            new = (name for name, since in self._empty.items() if since == now)
+            return self._look_into([*new, *(reported & self._empty.keys())])
+        begun = time.thread_time()
+        records = self._look_into(
+            [name for name, since in self._empty.items() if due or now - since < PATIENCE]
+        )
+        self._next_empty = now + max(EMPTY_PAUSE, (time.thread_time() - begun) * _REST_LISTED)
         return records
 
     def _list(self, now: float) -> list[Record]:
@@ -298,7 +323,7 @@ class KernelConfigs(FollowedFiles):
             except OSError:
                 inside = ["?"]  # no folder, or none of ours to look into
             if inside:
-                del self._empty[name]
+                self._empty.pop(name, None)
             for each in filter(configs.is_file, inside):
                 path = os.path.join(folder, each)  # noqa: PTH118
                 if path not in self._stamps:
@@ -308,17 +333,15 @@ class KernelConfigs(FollowedFiles):
             records = self._hand_on(records)
         return records
 
-    def _look_again(self, now: float) -> list[Record]:
-        """Look at known files, for a short time: at the others with the next polls."""
-        begun, spent = time.monotonic(), time.thread_time()
+    def _look_again(self) -> list[Record]:
+        """Look at known files, for a short time: at the others with the next looks."""
+        begun = time.monotonic()
         records: list[Record] = []
         self._unlooked = self._unlooked or list(self._stamps)
         while self._unlooked and time.monotonic() - begun < _SLICE:
             for path in self._unlooked[-_FILES_BETWEEN:]:
                 records += self._take(path) if path in self._stamps else []
             del self._unlooked[-_FILES_BETWEEN:]
-        waited = (time.monotonic() - begun) * REST_WAITED
-        self._next_look = now + max((time.thread_time() - spent) * REST, waited)
         return records
 
     def _forget(self, path: str) -> list[Record]:
@@ -338,7 +361,7 @@ def best_configs_path(root: str) -> str:
 class BestConfigs(FollowedFiles):
     """Follows the source of this path; see `best_configs_path`."""
 
-    format = best_config_format.FORMAT.name
+    format = BEST_CONFIG.name
     most_bytes = best_config.MAX_BYTES
     rereads = True
 
@@ -354,7 +377,7 @@ class BestConfigs(FollowedFiles):
         self._full = self._looked = False
 
     def _tuning_of(self, data: bytes, path: str, when: float) -> Tuning:
-        return best_config_format.tuning_of(data, path, when, self._beside)
+        return best_config_tuning(data, path, when, self._beside)
 
     def concerns(self, folder: str, file: str) -> bool:
         """The folders, and the files of this name in them."""

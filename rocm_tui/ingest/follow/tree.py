@@ -23,7 +23,7 @@ from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_digest
 from rocm_tui.config.reading import config
-from rocm_tui.ingest.formats import configs
+from rocm_tui.ingest.formats.kernel_configs import TRITON_CONFIGS
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats
 from rocm_tui.ingest.records import STDIN
 
@@ -167,7 +167,7 @@ class Walker:
             if listing.cut:
                 search.bound = f"more than {ENTRIES} names"
         if _is_tritons(listing.folders):
-            search.members.append(Member(folder, configs.FORMAT.name))
+            search.members.append(Member(folder, TRITON_CONFIGS.name))
             return []
         kept = self._cache_members(folder, listing.folders)
         if kept is not None:
@@ -222,7 +222,8 @@ def _tritons(folder: str) -> list[Member]:
         names = sorted(e.name for e in os.scandir(folder) if e.name.isdecimal() and _is_folder(e))
     except OSError:
         return []
-    return [Member(os.path.join(folder, name), configs.FORMAT.name) for name in names]  # noqa: PTH118
+    paths = [os.path.join(folder, name) for name in names]  # noqa: PTH118
+    return [Member(path, TRITON_CONFIGS.name) for path in paths]
 
 
 @lru_cache(1024)

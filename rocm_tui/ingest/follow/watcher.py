@@ -1,21 +1,225 @@
-"""Sources followed live, in a thread: `Watcher`."""
+"""Sources followed live, in a thread, by the changes that watchdog reports below their folders; and
+the file systems where it sees none, which are polled.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+from watchdog.events import (
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from backend.model.session import Fault
-from rocm_tui.ingest.follow.reading import Stdin
-from rocm_tui.ingest.follow.sources import SourceSet
+from rocm_tui.ingest.follow.sources import SourceSet, Stdin
 from rocm_tui.ingest.records import STDIN, Record, SourceStatus
 
-if TYPE_CHECKING:  # loaded late, see below
-    from rocm_tui.ingest.follow.folder_events import FolderEvents
+MOST_WATCHES = 64
+"""Watches; each has a thread of watchdog."""
+MOST_FOLDERS = 20_000
+"""Folders that one watch may contain: each takes 1 KB of the kernel and as much of ours."""
+
+_EVENTS: list[type[FileSystemEvent]] = [
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+]
+"""Opening and closing are left out: our own reading would cause events without end."""
+
+# File systems whose changes happen on another machine, where this one sees no event
+_REMOTE = frozenset(
+    "9p afs beegfs ceph cifs glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs panfs smb2 smb3 "
+    "smbfs virtiofs wekafs".split()
+)
+
+# watchdog logs each overflow of its queue, which would be printed across the screen. Nothing is
+# lost by it: every source is looked at now and then, whatever is reported.
+logging.getLogger("watchdog").addHandler(logging.NullHandler())
+logging.getLogger("watchdog").propagate = False
+# It also warns where folders are created while it adds watches, which is harmless.
+warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"watchdog\.")
+
+
+def mounted() -> list[tuple[str, str]]:
+    """The mount points of this machine, and the type of each file system."""
+    try:
+        return [(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True)]
+    except OSError:
+        return []
+
+
+def is_remote(path: str, mounts: Iterable[tuple[str, str]]) -> bool:
+    """Whether `path` is on a network file system, by the longest mount point above it."""
+    real = os.path.realpath(path)
+    kind, longest = "", -1
+    for mount, fstype in mounts:
+        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= longest:
+            kind, longest = fstype, len(mount)
+    return kind in _REMOTE or kind.startswith("fuse.")
+
+
+class _Reporter(FileSystemEventHandler):
+    """Reports each changed path by the names that the sources use for the watched folder."""
+
+    def __init__(
+        self, real: str, names: Iterable[str], report: Callable[[list[str]], None]
+    ) -> None:
+        self._real, self._names, self._report = real, tuple(names), report
+        self.ended = False
+        """Whether the folder was deleted, after which watchdog reports no more of it."""
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        paths = [os.fsdecode(path) for path in (event.src_path, event.dest_path) if path]
+        if isinstance(event, DirDeletedEvent) and paths[0] == self._real:
+            self.ended = True
+        inside = [p for p in paths if p == self._real or p.startswith(self._real.rstrip("/") + "/")]
+        self._report([name + path[len(self._real) :] for path in inside for name in self._names])
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """A folder that watchdog watches, and the file that it was when that began."""
+
+    inode: tuple[int, int]
+    names: frozenset[str]
+    wants_subfolders: bool
+    has_subfolders: bool
+    reporter: _Reporter
+    observed: ObservedWatch
+
+
+class FolderEvents:
+    """Watches folders for one thread, and calls `wake` from another when there is a change.
+
+    Folders that cannot be watched are not covered: the caller polls there.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._changed: set[str] = set()
+        self._watches: dict[str, _Watch] = {}
+        self._mounts = mounted()
+        self._observer: BaseObserver | None = None
+
+    def sync(self, wanted: Mapping[str, bool]) -> bool:
+        """Watch these absolute folders and no others: with their subfolders where the value is
+        True. Returns whether a new watch began."""
+        names: dict[str, set[str]] = {}
+        subfolders: dict[str, bool] = {}
+        for folder, recursive in list(wanted.items())[:MOST_WATCHES]:
+            real = os.path.realpath(folder)
+            names.setdefault(real, set()).add(folder)
+            subfolders[real] = subfolders.get(real, False) or recursive
+        for real, watch in list(self._watches.items()):
+            kept = real in names and watch.names == frozenset(names[real])
+            kept = kept and watch.wants_subfolders == subfolders[real]
+            if not kept or watch.reporter.ended or watch.inode != _inode(real):
+                self._unwatch(real)
+        began = False
+        for real in names.keys() - self._watches.keys():
+            began = self._watch(real, frozenset(names[real]), subfolders[real]) or began
+        return began
+
+    def covers(self, folder: str) -> bool:
+        """Whether a change in this absolute folder is reported."""
+        if is_remote(folder, self._mounts):
+            return False
+        for watch in self._watches.values():
+            for name in watch.names:
+                inside = folder == name or (
+                    watch.has_subfolders and folder.startswith(name.rstrip("/") + "/")
+                )
+                if inside and not watch.reporter.ended:
+                    return True
+        return False
+
+    def take(self) -> set[str]:
+        """The paths that changed since the last call."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+        return changed
+
+    def stop(self) -> None:
+        """Watch nothing any more, and end all threads of watchdog."""
+        self._watches.clear()
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.stop()
+            observer.join()
+
+    def _report(self, paths: list[str]) -> None:
+        with self._lock:
+            first = not self._changed
+            self._changed.update(paths)
+        if first:
+            self._wake()
+
+    def _watch(self, real: str, names: frozenset[str], subfolders: bool) -> bool:
+        inode = _inode(real)
+        if inode is None or is_remote(real, self._mounts):
+            return False
+        reporter = _Reporter(real, names, self._report)
+        recursive = subfolders and _has_few_folders(real)
+        try:
+            if self._observer is None:
+                self._observer = Observer()
+                self._observer.start()
+            observed = self._observer.schedule(
+                reporter, real, recursive=recursive, event_filter=_EVENTS
+            )
+        except OSError:  # the system has no more watches for us
+            return False
+        self._watches[real] = _Watch(inode, names, subfolders, recursive, reporter, observed)
+        return True
+
+    def _unwatch(self, real: str) -> None:
+        watch = self._watches.pop(real)
+        if self._observer is not None:
+            with suppress(KeyError):  # it ended by itself
+                self._observer.unschedule(watch.observed)
+
+
+def _has_few_folders(root: str) -> bool:
+    count = 0
+    for _, folders, _ in os.walk(root):
+        count += len(folders)
+        if count > MOST_FOLDERS:
+            return False
+    return True
+
+
+def _inode(folder: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder)  # noqa: PTH116
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino)
+
 
 SWEEP = 2.0
 """Seconds between two looks at everything, at least: an event can be missed, a look cannot."""
@@ -25,6 +229,9 @@ REST_WAITED = 20.0
 """and of this many times the wall time, since files may be on a slow file system,"""
 LONGEST_SWEEP, LONGEST_POLL = 30.0, 2.0
 """but of no more seconds than this, of everything or of what is polled."""
+_REST_SEARCH = 10.0
+"""A search for new files is followed by a pause of this many times the processor time that it took:
+a folder of thousands is searched as a whole, however many of them are new."""
 _PATIENCE = 1.0
 """Seconds that the end of the program waits for a read."""
 _DEPTH = 8
@@ -68,13 +275,15 @@ class Watcher:
         self._interval = interval
         self._events: FolderEvents | None = None
         self._uncovered: frozenset[str] | None = None
-        self._lock = threading.Lock()
         self._stopping = False
         self._settled = settled
         self._wake_read, self._wake_write = -1, -1
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
         self._next_poll = 0.0
+        self._next_search = 0.0
+        self._unsearched = False
+        """Whether something came since the last search that may be a new source."""
 
     def start(self) -> None:
         """Begin. The first batch is what the sources hold already."""
@@ -95,10 +304,8 @@ class Watcher:
         thread.join(_PATIENCE)
         if thread.is_alive():  # in the middle of a read, which a slow disk may hold up
             return
-        with self._lock:
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._wake_read = self._wake_write = -1
+        os.close(self._wake_read)
+        os.close(self._wake_write)
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """The state of each source, in the order given; a folder is followed by its files."""
@@ -107,12 +314,8 @@ class Watcher:
         return tuple(statuses)
 
     def _wake(self) -> None:
-        with self._lock:
-            if self._wake_write >= 0:
-                try:
-                    os.write(self._wake_write, b"!")
-                except BlockingIOError:
-                    return  # full: it will wake
+        with suppress(BlockingIOError):  # the pipe is full, so it will wake
+            os.write(self._wake_write, b"!")
 
     # In our own thread
 
@@ -122,7 +325,7 @@ class Watcher:
             self._put(self._set.look())
             self._settled()
             if not self._polling:
-                self._events = self._folder_events()
+                self._events = FolderEvents(self._wake)
             if not self._stopping:
                 self._put(self._sweep())
             while not self._stopping:
@@ -135,11 +338,6 @@ class Watcher:
             if self._events is not None:
                 self._events.stop()
 
-    def _folder_events(self) -> FolderEvents:
-        from rocm_tui.ingest.follow.folder_events import FolderEvents  # the first rows come first
-
-        return FolderEvents(self._wake)
-
     def _put(self, batch: list[Record]) -> None:
         if batch and not self._stopping:
             self._sink(batch)
@@ -150,6 +348,7 @@ class Watcher:
         if self._stdin is not None and self._stdin.open:
             descriptors.append(self._stdin.descriptor)
         times = [self._next_sweep, self._next_poll]
+        times += [self._next_search] if self._unsearched else []
         retry = self._set.retry_at
         if retry is not None:
             times.append(retry)
@@ -166,7 +365,8 @@ class Watcher:
         dirty = {path for path in changed if self._set.matters(path)}
         if now >= self._next_sweep:
             return batch + self._sweep()
-        if not all(map(self._set.is_known, dirty)):
+        self._unsearched = self._unsearched or not all(map(self._set.is_known, dirty))
+        if self._unsearched and now >= self._next_search:
             batch += self._find()
         if now >= self._next_poll:
             spent = _Spent()
@@ -191,7 +391,10 @@ class Watcher:
 
     def _find(self) -> list[Record]:
         """Find sources, and watch their folders. What came before a folder was watched is read."""
+        begun = time.thread_time()
         batch = self._set.find()
+        self._unsearched = False
+        self._next_search = time.monotonic() + (time.thread_time() - begun) * _REST_SEARCH
         if self._events is None:
             return batch
         for _ in range(_DEPTH):

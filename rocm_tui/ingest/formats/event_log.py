@@ -34,18 +34,20 @@ from backend.wire.events import (
     decode_timed,
 )
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.graph_events import GraphFolds, cleaned
-from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
-from rocm_tui.ingest.formats.session_events import ActivityFold, Progress
-from rocm_tui.ingest.formats.tuning_events import (
+from rocm_tui.ingest.formats.event_folds import (
+    ActivityFold,
+    GraphFolds,
     Known,
     OfTuning,
+    Progress,
     TuningFold,
     by_hash,
     clean_choice,
+    cleaned,
     finite,
     kept_hash,
 )
+from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
 
 MAX_PROBLEMS = 20

@@ -20,7 +20,7 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.problem import Shape
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.autotune.grammar import all_known, parse_numbers
+from rocm_tui.ingest.formats.autotune_lines import all_known, parse_numbers
 from rocm_tui.ingest.formats.reader import DOCUMENTS, Complaints, Format, NotReadable, timed_choice
 from rocm_tui.ingest.records import Record, Seen, uid_of
 

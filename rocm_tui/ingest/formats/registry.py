@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 
 from rocm_tui.ingest.formats import (
-    best_config,
     cache_file,
-    configs,
     event_log,
+    kernel_configs,
     mm_log,
     profiler_trace,
     stderr_log,
@@ -25,8 +24,8 @@ FORMATS = (
     *tuned_table.PACKED,
     event_log.FORMAT,
     cache_file.FORMAT,
-    configs.FORMAT,
-    best_config.FORMAT,
+    kernel_configs.TRITON_CONFIGS,
+    kernel_configs.BEST_CONFIG,
     mm_log.FORMAT,
     torch_trace.FORMAT,
     profiler_trace.FORMAT,

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from backend.model.session import Fault
-from rocm_tui.ingest.formats.autotune.lines import MARKERS
-from rocm_tui.ingest.formats.autotune.parser import LogParser
+from rocm_tui.ingest.formats.autotune_lines import MARKERS
+from rocm_tui.ingest.formats.autotune_tables import LogParser
 from rocm_tui.ingest.formats.reader import LOGS, Format, Give
 from rocm_tui.ingest.records import Record
 

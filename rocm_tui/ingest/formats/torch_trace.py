@@ -23,12 +23,7 @@ from typing import Any, BinaryIO
 from backend.model.choice import Choice, sort_choices
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.autotune.grammar import (
-    Stats,
-    parse_shapes,
-    parse_stride_list,
-    stats_of,
-)
+from rocm_tui.ingest.formats.autotune_lines import Stats, parse_shapes, parse_stride_list, stats_of
 from rocm_tui.ingest.formats.reader import LOGS, Format, WholeLines, json_object, timed_choice
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 

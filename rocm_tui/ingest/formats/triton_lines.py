@@ -19,7 +19,6 @@ from typing import NamedTuple
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import TRITON, dtypes_of, inputs_of
 from backend.model.tuning import Seconds, Tuning
-from rocm_tui.ingest.formats.autotune.grammar import Origin
 
 MARKER = "Triton autotuning for function "
 _REST = ("with key as ", "finished after ", "best config selected: ")
@@ -110,20 +109,20 @@ class KernelLog:
         self._sources = (source,)
         self._begun: dict[str, Kernel] = {}
 
-    def take(self, kernel: Kernel, who: Origin) -> Tuning | None:
-        """A line's words; the tuning if they complete one."""
+    def take(self, kernel: Kernel, stream: str, rank: int | None) -> Tuning | None:
+        """Take what a line of a stream, of that rank, says; the tuning if it completes one."""
         if kernel.name is None:
-            before = self._begun.get(who.key)
+            before = self._begun.get(stream)
             if before is None:
                 return None  # prose, or the rest of what was cut off
             kernel = before.then(kernel)
         if kernel.config is None:
-            self._begun[who.key] = kernel
+            self._begun[stream] = kernel
             return None
-        self._begun.pop(who.key, None)
-        return self._tuning(kernel, who)
+        self._begun.pop(stream, None)
+        return self._tuning(kernel, rank)
 
-    def _tuning(self, kernel: Kernel, who: Origin) -> Tuning:
+    def _tuning(self, kernel: Kernel, rank: int | None) -> Tuning:
         """What is known: which configuration was taken. Nobody says how fast it is."""
         return Tuning(
             op=TRITON,
@@ -132,6 +131,6 @@ class KernelLog:
             choices=(Choice(name=kernel.name, description=kernel.config or ""),),
             seconds=Seconds(benchmark=kernel.seconds),
             selected_by="timing",
-            rank=who.rank,
+            rank=rank,
             sources=self._sources,
         )

@@ -1,84 +1,308 @@
-"""How other tuners' tables are known. What reads them is loaded with the first one."""
+"""Other tuners' tables: each entry is a row of its own, which is no tuning of Inductor's.
+
+A program that tunes appends rows, so a table of lines is read as it grows. Its last line may be
+half written: it counts once nothing has come for a while, and what comes then replaces it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+from weakref import WeakSet
 
-from backend.tables.model import HIPBLASLT, MIOPEN
-from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, TABLES, Format, StreamReader
-from rocm_tui.ingest.records import Record
+from backend.model.choice import Choice
+from backend.model.problem import Problem
+from backend.model.tuning import TableEntry, Tuning
+from backend.tables.gemm import NotAProblem
+from backend.tables.model import (
+    BOM,
+    HIPBLASLT,
+    MAX_LINE,
+    MIOPEN,
+    TOO_LONG,
+    Entry,
+    NotARow,
+    Table,
+    Tuner,
+)
+from backend.tables.registry import tuner_named
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.reader import (
+    DOCUMENTS,
+    LOGS,
+    TABLES,
+    Complaints,
+    Format,
+    NotReadable,
+    StreamReader,
+    Told,
+    WholeLines,
+)
+from rocm_tui.ingest.records import Record, Seen
+
+MOST_ROWS = 20_000
+"""Entries of all files that are followed at once that are told. The screen of entries reads the
+files themselves."""
+MORE = (
+    f"not all of its entries are rows: at most {MOST_ROWS:,} of all tables are; name fewer, or "
+    "find all with E on the screen"
+)
+_LOOK = 256
+"""Rows after which a reader looks at how many the others have told."""
+MOST_PROBLEMS = 20
+"""Lines that are no rows, of each kind, that are listed of one file."""
 
 
-def of_lines(tuner: str, begins: re.Pattern[bytes], suffixes: frozenset[str]) -> Format:
-    """The format of a table that is read line by line."""
+class Share:
+    """How many entries a source has told. It counts among those of all tables as long as it lives,
+    but for one of the same source, which takes its place."""
 
-    def stream(source: str) -> StreamReader:
-        from rocm_tui.ingest.formats.table_entries import reader_of  # few sources are tables
+    _all: ClassVar[WeakSet[Share]] = WeakSet()
 
-        return reader_of(tuner, source)
+    def __init__(self, source: str) -> None:
+        self._source, self.told = source, 0
+        self._all.add(self)
 
-    return Format(tuner, begins=begins, suffixes=suffixes, stream=stream)
-
-
-def of_database(tuner: str, begins: re.Pattern[bytes], suffixes: frozenset[str]) -> Format:
-    """The format of a table whose lines are packed in a file that is none of text."""
-
-    def document(data: bytes, source: str) -> list[Record]:
-        from rocm_tui.ingest.formats.table_entries import records_of_lines  # few sources are tables
-
-        return records_of_lines(tuner, data, source)
-
-    return Format(f"{tuner} db", begins=begins, suffixes=suffixes, document=document)
+    @property
+    def room(self) -> int:
+        """How many more there may be."""
+        others = sum(one.told for one in self._all if one._source != self._source)
+        return max(0, MOST_ROWS - others - self.told)
 
 
-def of_document(
-    tuner: str,
-    suffixes: frozenset[str],
-    begins: re.Pattern[bytes],
-    place: re.Pattern[str],
-) -> Format:
-    """The format of a table that is one document."""
+class TableReader:
+    """The rows of a table of lines, as they come."""
 
-    def document(data: bytes, source: str) -> list[Record]:
-        from rocm_tui.ingest.formats.table_entries import records_in  # few sources are tables
+    def __init__(self, tuner: Tuner, source: str) -> None:
+        assert tuner.lines is not None
+        self._tuner, self._source = tuner, source
+        self._lines = tuner.lines(source)
+        self._complaints = Complaints(source, MOST_PROBLEMS)
+        self._whole = WholeLines(MAX_LINE)
+        self._number = 1
+        self._open = False
+        self.share, self._full = Share(source), False
+        self._last: tuple[bytes, Entry] | None = None
 
-        return records_in(tuner, data, source)
+    def feed(self, data: bytes) -> list[Record]:
+        """The rows that end in `data`."""
+        if self._full:
+            return []
+        self._open = True
+        records, dropped = list[Record](), self._whole.dropped
+        for line in self._whole.feed(data):
+            records += self._read(line)
+            self._number += 1
+            if self._full:  # nothing more is told of it
+                self._whole = WholeLines(MAX_LINE)
+                return records
+        if self._whole.dropped > dropped:
+            records += self._complaints.about(TOO_LONG, self._number, TOO_LONG)
+        return records
 
-    return Format(tuner, begins=begins, place=place, suffixes=suffixes, document=document)
+    def settle(self) -> list[Record]:
+        """The row of a last line without an end."""
+        self._open = False
+        return self._read(self._whole.open) if self._whole.open.strip() else []
+
+    def close(self) -> list[Record]:
+        return self.settle() if self._open else []
+
+    @property
+    def waits(self) -> bool:
+        return self._open and bool(self._whole.open.strip())
+
+    def _read(self, line: bytes) -> list[Record]:
+        if self._full:
+            return []
+        try:
+            if len(line) > MAX_LINE:
+                raise NotARow(TOO_LONG)
+            line = line.removeprefix(BOM if self._number == 1 else b"").rstrip(b"\r")
+            if not self._lines.take(line, self._number):
+                return self._told_below()
+        except NotARow as error:
+            return list(self._complaints.about(str(error), self._number, str(error)))
+        if self.share.told >= MOST_ROWS or not self.share.told % _LOOK:
+            self._full = not self.share.room
+            if self._full:
+                return list(self._complaints.about(MORE))
+        self.share.told += 1
+        return self._seen(line, self._number)
+
+    def _seen(self, line: bytes, number: int) -> list[Record]:
+        entry = self._lines.entry(line, number, 0)
+        if self._tuner.below:
+            self._last = line, entry
+        return [seen(self._tuner.name, entry, self._tuner.problem, self._source)]
+
+    def _told_below(self) -> list[Record]:
+        """The last row anew, if a line below it told more of it."""
+        if self._last is None:
+            return []
+        line, before = self._last
+        same = self._lines.entry(line, before.line, 0) == before
+        return [] if same else self._seen(line, before.line)
+
+
+def records_of(table: Table, problem: Callable[[Entry], Problem]) -> Told:
+    """All that a whole table tells, as far as there is room; what it tells last is listed first."""
+    complaints, share = Complaints(table.path, MOST_PROBLEMS), Share(table.path)
+    share.told = min(len(table.entries), share.room)
+    records: list[Record] = [
+        seen(table.tuner, entry, problem, table.path) for entry in table.entries[: share.told]
+    ]
+    if share.told < len(table.entries):
+        records += complaints.about(MORE)
+    for fault in table.problems:
+        records += complaints.about(fault.what, fault.line, fault.what)
+    return Told(records[::-1], share)
+
+
+def seen(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: str) -> Seen:
+    """The entry as a row. Two entries of one document may begin on one line."""
+    uid = f"{source}#{entry.line}" + (f".{entry.start}" if entry.start else "")
+    return Seen(uid, tuning_of(tuner, entry, problem, source))
+
+
+def tuning_of(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: str) -> Tuning:
+    """The entry as a tuning of its own kind: of the product in torch's words where it is one, else
+    of what the tuner calls it."""
+    unread = ""
+    try:
+        told = problem(entry)
+    except NotAProblem as error:
+        told, unread = Problem(clean(entry.op)), clean(str(error))
+    choices = choices_of(entry)
+    alone = len(entry.key) == 1
+    key = ",".join(value if alone else f"{name}={value}" for name, value in entry.key)
+    return Tuning(
+        told.op,
+        told.shapes,
+        told.strides,
+        told.dtypes,
+        None,
+        told.precision,
+        clean(f"{entry.op},{key}"),
+        options=told.options,
+        choices=choices,
+        num_choices=len(choices),
+        sources=(source,),
+        entry=TableEntry(tuner, entry.line, clean(str(entry.device)), unread),
+    )
+
+
+def choices_of(entry: Entry) -> tuple[Choice, ...]:
+    """What was taken, and what was timed beside it. Several without a time, as in a perf-db, are
+    told apart by their parameters; which is taken is not told."""
+    if not entry.solution:
+        return ()
+    first = choice_of(entry)
+    if entry.ms is None and entry.extra[:1] and entry.extra[0][0] == entry.solution:
+        return tuple(
+            Choice(clean(name), None, None, clean(f"{name}:{told}")) for name, told in entry.extra
+        )
+    return (first, *(Choice(clean(name), None, ms) for name, ms in entry.others))
+
+
+def choice_of(entry: Entry) -> Choice:
+    """What was taken. A config goes by its blocks, as `16×128×64, 4 warps, 2 stages`."""
+    config = dict(entry.extra)
+    sizes = next((names for names in _BLOCKS if names <= config.keys()), None)
+    if sizes is None or not entry.solution.startswith(f"{entry.extra[0][0]}="):
+        return Choice(clean(entry.solution), None, entry.ms)
+    parts = ["×".join(value for name, value in entry.extra if name in sizes)]
+    parts += [f"{config[name]} {noun}" for name, noun in _LAUNCH if name in config]
+    return Choice(clean(", ".join(parts)), None, entry.ms, clean(entry.solution))
+
+
+_BLOCKS = tuple(
+    frozenset(names.split())
+    for names in ("BLOCK_SIZE_M BLOCK_SIZE_N BLOCK_SIZE_K", "tile_m tile_n tile_k")
+)
+_LAUNCH = (("num_warps", "warps"), ("num_stages", "stages"))
+
+
+def _reader(tuner: str, source: str) -> StreamReader:
+    """Return the reader of a table of lines."""
+    return TableReader(tuner_named(tuner), source)
+
+
+def _packed_lines(tuner: str, data: bytes, source: str) -> list[Record]:
+    """Read a table of lines that is packed in a file that is no text. Raises NotReadable."""
+    unpack = tuner_named(tuner).text
+    assert unpack is not None
+    try:
+        text = unpack(data)
+    except ValueError as error:
+        raise NotReadable(clean(str(error))) from error
+    reader = TableReader(tuner_named(tuner), source)
+    return Told((*reader.feed(text), *reader.close()), reader.share)
+
+
+def _document(tuner: str, data: bytes, source: str) -> list[Record]:
+    """Read a table that is one document. Raises NotReadable."""
+    document = tuner_named(tuner).document
+    assert document is not None
+    try:
+        table = document(data, source)
+    except ValueError as error:
+        raise NotReadable(clean(str(error))) from error
+    return records_of(table, tuner_named(tuner).problem)
 
 
 _LADDER = rb'\s*"(?:M_[LG]EQ_\d+|any|small_M)"\s*:\s*\{'
 FORMATS = (
-    of_lines(
+    Format(
         "tunableop",
-        re.compile(rb"Validator,|[A-Za-z0-9]{1,40}TunableOp_[^,\n]{1,200},"),
-        TABLES,
+        begins=re.compile(rb"Validator,|[A-Za-z0-9]{1,40}TunableOp_[^,\n]{1,200},"),
+        suffixes=TABLES,
+        stream=partial(_reader, "tunableop"),
     ),
-    of_lines("hipblaslt", HIPBLASLT, TABLES | LOGS | {".config"}),
-    of_lines("miopen", MIOPEN, LOGS),
-    of_lines(
+    Format(
+        "hipblaslt",
+        begins=HIPBLASLT,
+        suffixes=TABLES | LOGS | {".config"},
+        stream=partial(_reader, "hipblaslt"),
+    ),
+    Format("miopen", begins=MIOPEN, suffixes=LOGS, stream=partial(_reader, "miopen")),
+    Format(
         "aiter",
-        re.compile(
+        begins=re.compile(
             rb"(?:\w{1,40},){0,20}(?:M,N,K|m,n,k|token,model_dim,inter_dim,expert"
             rb"|(?:V,BT,H,Hg|H,Hg,V),is_varlen)(?:,|\s|\Z)"
         ),
-        TABLES,
+        suffixes=TABLES,
+        stream=partial(_reader, "aiter"),
     ),
-    of_document(
+    Format(
         "moe",
-        DOCUMENTS,
-        re.compile(rb'\{\s*(?:"triton_version"[^,]{1,60},\s*)?"\d+"\s*:\s*\{\s*"BLOCK_SIZE_M"'),
-        re.compile(r"(?:\A|/)(?:E=\d+,N=\d+|N=\d+,K=\d+),device_name=[^/]+\.json\Z"),
+        begins=re.compile(
+            rb'\{\s*(?:"triton_version"[^,]{1,60},\s*)?"\d+"\s*:\s*\{\s*"BLOCK_SIZE_M"'
+        ),
+        place=re.compile(r"(?:\A|/)(?:E=\d+,N=\d+|N=\d+,K=\d+),device_name=[^/]+\.json\Z"),
+        suffixes=DOCUMENTS,
+        document=partial(_document, "moe"),
     ),
-    of_document(
+    Format(
         "aiter triton",
-        DOCUMENTS,
-        re.compile(rb"\{" + _LADDER),
-        re.compile(r"(?:\A|/)gfx[0-9a-f]{2,6}(?:-|/(?:triton|gluon)/)[^\n]+\.json\Z"),
+        begins=re.compile(rb"\{" + _LADDER),
+        place=re.compile(r"(?:\A|/)gfx[0-9a-f]{2,6}(?:-|/(?:triton|gluon)/)[^\n]+\.json\Z"),
+        suffixes=DOCUMENTS,
+        document=partial(_document, "aiter triton"),
     ),
 )
 _SQLITE = rb"(?s)SQLite format 3\0.{0,16000}?"
-PACKED = (of_database("miopen", re.compile(_SQLITE + b"perf_db"), frozenset({".db", ".udb"})),)
+PACKED = (
+    Format(
+        "miopen db",
+        begins=re.compile(_SQLITE + b"perf_db"),
+        suffixes=frozenset({".db", ".udb"}),
+        document=partial(_packed_lines, "miopen"),
+    ),
+)
 """Those that are no text."""
 KERNELS = Format(
     "miopen kernels",

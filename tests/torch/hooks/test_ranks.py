@@ -19,7 +19,7 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import RanksAsked, SessionStarted
 from backend.pins.leftovers import leftovers
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.render.detail import selection_text
 from rocm_tui.report.sessions import SessionRow, session_rows

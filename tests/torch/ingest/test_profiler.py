@@ -13,7 +13,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.session import Fault
 from rocm_tui.actions.sources import known_graphs, load_model
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.records import GraphSeen
 
 pytestmark = pytest.mark.torch

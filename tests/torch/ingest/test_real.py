@@ -12,7 +12,7 @@ import pytest
 
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.records import Seen
 
 pytestmark = pytest.mark.torch

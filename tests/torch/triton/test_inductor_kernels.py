@@ -18,7 +18,7 @@ from backend.model.choice import Choice
 from backend.model.inductor_kernel import OPS
 from backend.model.tuning import Tuning
 from rocm_tui.actions.pin import pin_choice, pinnable
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session.model import Model

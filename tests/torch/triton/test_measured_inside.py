@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from backend.inductor.hooks.environment import MEASURE
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.render.detail import show_text
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.refusals import why_not_measured

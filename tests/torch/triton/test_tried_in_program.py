@@ -10,7 +10,7 @@ from backend.disk.layout import Layout
 from rocm_tui.actions.pin import pin_choice, pinnable
 from rocm_tui.actions.trial_program import steps_of, try_program
 from rocm_tui.environment import hooked
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.jobs.program import ProgramTrial
 from rocm_tui.session.model import Model
 from tests.support import autotuned

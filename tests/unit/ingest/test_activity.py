@@ -34,7 +34,7 @@ from backend.model.events import (
 from backend.model.session import Activity, Session
 from backend.processes.tree import identity, lives
 from backend.wire.events import encode
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import ActivitySeen
 from rocm_tui.render.sessions import state_text

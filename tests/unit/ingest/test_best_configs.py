@@ -13,8 +13,7 @@ import pytest
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.follow import kernel_files
 from rocm_tui.ingest.follow.kernel_files import BestConfigs, best_configs_path
-from rocm_tui.ingest.follow.reading import read_sources
-from rocm_tui.ingest.follow.sources import SourceSet
+from rocm_tui.ingest.follow.sources import SourceSet, read_sources
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
 from rocm_tui.session import stats

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
 import shutil
 import threading
@@ -18,7 +19,7 @@ from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.follow import kernel_files
 from rocm_tui.ingest.follow.kernel_files import KernelConfigs
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
 from rocm_tui.session import stats
@@ -100,8 +101,6 @@ def test_a_broken_file_that_is_named_itself_is_one_problem(tmp_path: Path) -> No
 
 
 def test_a_pipe_or_too_much_is_not_read(tmp_path: Path) -> None:
-    import os
-
     (tmp_path / digest(1)).mkdir()
     os.mkfifo(tmp_path / digest(1) / "k.autotune.json")
     big = put(tmp_path, 2, "")
@@ -275,3 +274,24 @@ def test_kernels_of_one_name_stay_apart(tmp_path: Path) -> None:
     model = Model()
     model.apply(read_sources([str(tmp_path)]))
     assert len({row.id for row in model.rows()}) == 3
+
+
+def test_a_new_folder_costs_no_look_at_the_other_empty_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(200):
+        (tmp_path / digest(n)).mkdir()
+    follower = KernelConfigs(str(tmp_path))
+    follower.poll(0.0)
+    listed: list[str] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: listed.append(str(path)) or listdir(path))
+    for n in range(200, 210):
+        (tmp_path / digest(n)).mkdir()
+        follower.report(digest(n))
+        assert follower.poll(n * 1e-6) == []
+    others = {str(tmp_path / digest(n)) for n in range(200)}
+    assert others.isdisjoint(listed) and str(tmp_path / digest(209)) in listed
+    put(tmp_path, 7, content())
+    (seen,) = tunings(follower.poll(follower.retry_at))
+    assert seen.inputs_key and seen.inputs_key.endswith(digest(7)[:8])

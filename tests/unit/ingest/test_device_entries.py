@@ -16,7 +16,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.ingest import devices
 from rocm_tui.ingest.devices import device_index_in
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.cache_file import parse
 from rocm_tui.ingest.records import Seen
 from tests.support.device_modules import ATEN, MM, SYSTEM, compiled_on, write_box, write_choice

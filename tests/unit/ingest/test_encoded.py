@@ -12,8 +12,7 @@ import pytest
 
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.follow import decoding
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.records import Record, Seen
 from tests.support.log_lab import BMM, MM
@@ -69,7 +68,7 @@ def test_a_gzip_file_with_damage_says_so_once(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "MAX_UNPACKED", 16 << 20)
+    monkeypatch.setattr("rocm_tui.ingest.follow.tailer.MAX_UNPACKED", 16 << 20)
     path = tmp_path / "train.log.gz"
     path.write_bytes(gzip.compress(LOG.encode()) + gzip.compress(b"x" * (64 << 20)))
     records = read_sources([str(path)])

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_tui.ingest.follow import folder_events
-from rocm_tui.ingest.follow.folder_events import FolderEvents
+from rocm_tui.ingest.follow.watcher import FolderEvents
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def test_one_folder_by_two_names(tmp_path: Path, events: FolderEvents) -> None:
 def test_too_many_folders_are_not_covered(
     tmp_path: Path, events: FolderEvents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_events, "MOST_FOLDERS", 2)
+    monkeypatch.setattr("rocm_tui.ingest.follow.watcher.MOST_FOLDERS", 2)
     for name in "abc":
         (tmp_path / name).mkdir()
     events.sync({str(tmp_path): True})

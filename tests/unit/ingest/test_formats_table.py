@@ -12,7 +12,7 @@ import pytest
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.ingest import formats
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats import event_log, registry, stderr_log
 from rocm_tui.ingest.formats.reader import Complaints, Format, WholeLines
 from rocm_tui.ingest.formats.stderr_log import StderrLog

@@ -8,8 +8,7 @@ import pytest
 
 from backend.model.inductor_kernel import kernel_of
 from backend.model.tuning import Seconds
-from rocm_tui.ingest.formats.autotune.grammar import Row
-from rocm_tui.ingest.formats.autotune.lines import only_part
+from rocm_tui.ingest.formats.autotune_lines import Row, only_part
 from rocm_tui.ingest.formats.stderr_log import StderrLog
 from tests.support.format_lab import tunings
 from tests.support.log_lab import BMM, MM, read

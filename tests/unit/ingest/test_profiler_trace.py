@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from backend.model.session import Fault
-from rocm_tui.ingest.follow.reading import read_sources
-from rocm_tui.ingest.formats.profiler import events as stream_of_events
-from rocm_tui.ingest.formats.profiler import graphs as profiled
+from rocm_tui.ingest.follow.sources import read_sources
+from rocm_tui.ingest.formats import profiler_trace as profiled
+from rocm_tui.ingest.formats import profiler_trace as stream_of_events
 from rocm_tui.ingest.formats.profiler_trace import FORMAT, ProfilerTrace
 from rocm_tui.ingest.formats.registry import sniff
 from rocm_tui.ingest.records import GraphSeen, KernelTime, Record

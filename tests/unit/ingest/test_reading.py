@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rocm_tui.ingest.follow.reading import Stdin
+from rocm_tui.ingest.follow.sources import Stdin
 from rocm_tui.ingest.records import STDIN, Record, Unread
 
 

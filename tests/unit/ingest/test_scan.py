@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_tui.ingest.formats import stderr_log as scan_module
-from rocm_tui.ingest.formats.autotune.lines import MARKERS
-from rocm_tui.ingest.formats.autotune.tables import PATIENCE
+from rocm_tui.ingest.formats.autotune_lines import MARKERS
+from rocm_tui.ingest.formats.autotune_tables import PATIENCE
 from rocm_tui.ingest.formats.stderr_log import scan
 from rocm_tui.ingest.records import Record
 from tests.support.log_lab import BMM, LOGLIKE, LOGS, MM, needs_corpus, read

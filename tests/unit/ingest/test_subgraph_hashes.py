@@ -10,7 +10,7 @@ from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.events import ChoiceSelected, ChoiceTimed, TuningMeasured, TuningStarted
 from backend.model.session import Fault, Session
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.cache_file import parse
 from rocm_tui.ingest.records import MeasurementSeen, Seen
 from tests.support.device_modules import MM

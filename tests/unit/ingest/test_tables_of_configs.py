@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocm_tui.cli.entry import main
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.registry import known_format, sniff
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session import stats

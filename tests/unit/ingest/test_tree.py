@@ -11,8 +11,8 @@ import pytest
 
 from backend.model.session import Fault
 from rocm_tui.cli.entry import main
-from rocm_tui.ingest.follow import folder_events, tree
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow import tree, watcher
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.follow.tree import Walker
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record, Seen, SourceStatus
@@ -103,12 +103,12 @@ def wait_for(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("watched", [folder_events.MOST_FOLDERS, 5])
+@pytest.mark.parametrize("watched", [watcher.MOST_FOLDERS, 5])
 def test_new_subfolders_while_we_watch(
     tmp_path: Path, watched: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than the system is asked to watch: the others are looked at now and then."""
-    monkeypatch.setattr(folder_events, "MOST_FOLDERS", watched)
+    monkeypatch.setattr("rocm_tui.ingest.follow.watcher.MOST_FOLDERS", watched)
     folders = 20
     for n in range(folders):
         put(tmp_path / "old" / f"{n:03}" / "rank.log", "step 1\n")
@@ -131,3 +131,34 @@ def test_new_subfolders_while_we_watch(
         assert folder.words == f"{folders + 4} folders, {folders + 1} files"
     finally:
         watcher.stop()
+
+
+def test_a_search_that_takes_long_is_not_made_for_each_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[float] = []
+    walk = Walker.walk
+
+    def slow(walker: Walker, root: str) -> tree.Tree:
+        searches.append(time.monotonic())
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+        return walk(walker, root)
+
+    monkeypatch.setattr(Walker, "walk", slow)
+    seen: list[Record] = []
+    watched = Watcher([str(tmp_path)], seen.extend, settled=lambda: searches.append(0.0))
+    watched.start()
+    try:
+        wait_for(lambda: 0.0 in searches)
+        time.sleep(0.5)
+        begun, before = time.monotonic(), len(searches)
+        for n in range(100):
+            put(tmp_path / f"{n}.log")
+            time.sleep(0.01)
+        wait_for(lambda: len({r.uid for r in seen if isinstance(r, Seen)}) >= 100)
+        passed = time.monotonic() - begun
+        assert len(searches) - before <= 10 + passed / 0.2 + 3 * passed / watcher.SWEEP
+    finally:
+        watched.stop()

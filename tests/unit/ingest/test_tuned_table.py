@@ -13,9 +13,9 @@ from backend.model.session import Fault
 from backend.tables.gemm import NOT_ITS_FORM
 from backend.tables.model import MAX_LINE, TOO_LONG
 from rocm_tui.ingest.follow.tailer import QUIET, Tailer
-from rocm_tui.ingest.formats import table_entries
+from rocm_tui.ingest.formats import tuned_table
 from rocm_tui.ingest.formats.registry import format_named
-from rocm_tui.ingest.formats.table_entries import MORE
+from rocm_tui.ingest.formats.tuned_table import MORE
 from rocm_tui.ingest.records import Gone, Record, Seen
 
 HEAD = b"Validator,PT_VERSION,2.13.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n"
@@ -128,10 +128,10 @@ def test_of_files_beyond_all_measure_the_first_rows_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All that are followed at once share the room; what is closed leaves it."""
-    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())  # those of other tests
-    monkeypatch.setattr(table_entries, "MOST_ROWS", 5)
-    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())
-    monkeypatch.setattr(table_entries, "_LOOK", 1)
+    monkeypatch.setattr(tuned_table.Share, "_all", WeakSet())  # those of other tests
+    monkeypatch.setattr(tuned_table, "MOST_ROWS", 5)
+    monkeypatch.setattr(tuned_table.Share, "_all", WeakSet())
+    monkeypatch.setattr(tuned_table, "_LOOK", 1)
     format = format_named("tunableop")
     assert format is not None and format.stream is not None
     first, second = format.stream("first.csv"), format.stream("second.csv")
@@ -147,9 +147,9 @@ def test_of_files_beyond_all_measure_the_first_rows_are_told(
 def test_documents_share_the_room_with_all_other_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())  # those of other tests
-    monkeypatch.setattr(table_entries, "MOST_ROWS", 5)
-    monkeypatch.setattr(table_entries.Share, "_all", WeakSet())
+    monkeypatch.setattr(tuned_table.Share, "_all", WeakSet())  # those of other tests
+    monkeypatch.setattr(tuned_table, "MOST_ROWS", 5)
+    monkeypatch.setattr(tuned_table.Share, "_all", WeakSet())
     step = '"{}": {{"BLOCK_SIZE_M": 16, "num_warps": 4}}'
     steps = ["{" + ", ".join(step.format(m) for m in range(1, n + 1)) + "}" for n in range(7)]
 

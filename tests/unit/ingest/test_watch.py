@@ -13,8 +13,7 @@ import pytest
 
 from backend.model.events import SessionStarted, TuningStarted
 from backend.model.session import Fault, Session
-from rocm_tui.ingest.follow.reading import read_sources
-from rocm_tui.ingest.follow.sources import SourceSet
+from rocm_tui.ingest.follow.sources import SourceSet, read_sources
 from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, QUIET, Tailer
 from rocm_tui.ingest.formats.stderr_log import BIG
 from rocm_tui.ingest.records import Dropped, Gone, Seen
@@ -232,7 +231,7 @@ def test_standard_input(tmp_path: Path, piped: str) -> None:
         "nothing": "",
     }
     code = (
-        "from rocm_tui.ingest.follow.reading import read_sources\n"
+        "from rocm_tui.ingest.follow.sources import read_sources\n"
         "print([getattr(r, 'uid', r) for r in read_sources(['-'])])\n"
     )
     done = subprocess.run(

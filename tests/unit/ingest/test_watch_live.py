@@ -15,9 +15,8 @@ import pytest
 from backend.model.events import ChoiceTimed, SessionStarted
 from backend.model.session import Session
 from backend.wire.events import encode
-from rocm_tui.ingest.follow import folder_events
-from rocm_tui.ingest.follow.folder_events import is_remote
-from rocm_tui.ingest.follow.watcher import Watcher
+from rocm_tui.ingest.follow import watcher
+from rocm_tui.ingest.follow.watcher import Watcher, is_remote
 from rocm_tui.ingest.records import Record, SourceStatus
 from tests.support.format_lab import KEY, STARTED, cache_text, lines
 from tests.support.log_lab import BMM, MM
@@ -222,7 +221,7 @@ def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "inotify watch limit reached")
 
-    monkeypatch.setattr(folder_events.Observer, "schedule", full)
+    monkeypatch.setattr(watcher.Observer, "schedule", full)
     path = tmp_path / "a.log"
     path.write_text(MM)
     found = Live([path], interval=0.02)
@@ -239,7 +238,7 @@ def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.M
 def test_a_change_that_was_not_reported_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_events.FolderEvents, "take", lambda _: set())
+    monkeypatch.setattr(watcher.FolderEvents, "take", lambda _: set())
     path = tmp_path / "a.log"
     path.write_text(MM)
     found = Live([path, tmp_path])
@@ -295,7 +294,7 @@ def test_file_systems_where_inotify_is_blind() -> None:
 
 def test_reading_once_loads_neither_torch_nor_what_watches() -> None:
     code = (
-        "import sys, rocm_tui.ingest.follow.reading\n"
+        "import sys, rocm_tui.ingest.follow.sources\n"
         "print([m for m in ('torch', 'watchdog', 'textual', 'asyncio') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.wire.events import decode
 from rocm_tui.actions.measure import measure_job
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.jobs.tune import problem_of, words_of
 from rocm_tui.session.model import Model
 from tests.support.format_lab import STARTED, cache_text, lines

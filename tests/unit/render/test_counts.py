@@ -9,7 +9,7 @@ import pytest
 
 from backend.model.session import Fault
 from rocm_tui.cli.entry import main
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.detail import tuning_facts

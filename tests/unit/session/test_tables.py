@@ -14,7 +14,7 @@ from rocm_tui.actions.pin import pinnable
 from rocm_tui.cli.entry import main
 from rocm_tui.compare.comparison import inductors, whole
 from rocm_tui.errors import NotPinnable
-from rocm_tui.ingest.follow.reading import read_sources
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.records import Gone, Seen
 from rocm_tui.jobs.tune import problem_of, words_of
 from rocm_tui.render.detail import show_text

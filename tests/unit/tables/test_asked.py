@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.tables.model import Device
-from rocm_tui.ingest.asked.ask import Ask, Asked, Tally
-from rocm_tui.ingest.asked.logs import asked_in
+from rocm_tui.ingest.lookups import Ask, Asked, Tally, asked_in
 from rocm_tui.render.cover import cover_notes
 from rocm_tui.tables.coverage import cover
 
@@ -300,13 +299,13 @@ def test_several_lines_in_one_and_lines_across_stretches(
         "shape is M:64, N:1536, K:7168, not found tuned config in /c/a8w8_blockscale_tuned_gemm.csv"
         ", will use default config!"
     )
-    monkeypatch.setattr("rocm_tui.ingest.asked.logs._STRETCH", 1000)
+    monkeypatch.setattr("rocm_tui.ingest.lookups._STRETCH", 1000)
     (tally,) = read(tmp_path, f"{line} {line}", *[f"{'x' * 60} {line}"] * 100).tallies.values()
     assert tally.missed == 102
 
 
 def test_a_line_without_end_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocm_tui.ingest.asked.logs._STRETCH", 20_000)
+    monkeypatch.setattr("rocm_tui.ingest.lookups._STRETCH", 20_000)
     found = "ResultEntry found for GemmTunableOp_Half_TN,tn_64_8_32_ld_32_32_64 "
     (tally,) = read(tmp_path, ("." * 990 + found) * 300).tallies.values()
     assert tally.found == 300

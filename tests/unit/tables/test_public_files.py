@@ -14,7 +14,7 @@ import pytest
 from backend.tables.model import Table
 from backend.tables.registry import parse
 from rocm_tui.ingest.formats.registry import HEAD, format_named, known_format, sniff
-from rocm_tui.ingest.formats.table_entries import MOST_ROWS
+from rocm_tui.ingest.formats.tuned_table import MOST_ROWS
 from rocm_tui.ingest.records import Seen
 
 FOLDER = os.environ.get("ROCM_TUI_TABLES", "")

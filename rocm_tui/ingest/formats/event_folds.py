@@ -1,0 +1,484 @@
+"""The events of a session's log, folded into what is known by then: of its process, of each tuning,
+of its compiled graphs and their trials.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from sys import intern
+from typing import Any
+
+from backend.model.choice import Choice, sort_choices
+from backend.model.events import (
+    ActivityChanged,
+    BenchmarkStarted,
+    ChoiceAdded,
+    ChoiceCompiled,
+    ChoiceFailed,
+    ChoiceSelected,
+    ChoiceTimed,
+    GraphCalled,
+    GraphCompiled,
+    GraphTried,
+    ProcessExited,
+    RankAwaited,
+    RanksAsked,
+    SessionEnded,
+    TuningFailed,
+    TuningStarted,
+)
+from backend.model.graph import Graph, GraphTimes, Trial, TrialArm
+from backend.model.ops import is_flex
+from backend.model.options import Options, of_text
+from backend.model.origin import provider
+from backend.model.session import LATEST, Activity, ActivityState, Session
+from backend.model.tuning import Seconds, State, Tuning, is_word
+from backend.wire.events import Offer, Start
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.devices import hashes_of_log
+from rocm_tui.ingest.formats.reader import clean_hash
+from rocm_tui.ingest.records import ActivitySeen, GraphSeen, Record, TrialSeen
+
+_WORDS: dict[str, ActivityState] = {
+    "importing": "importing",
+    "running": "running",
+    "compiling": "compiling",
+}
+MOST_STATUS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Of a tuning that goes on."""
+
+    state: ActivityState
+    op: str
+    since: float | None
+    done: int
+    total: int
+    rank: int | None = None
+
+
+def _doing(word: str) -> str | None:
+    """What it does: a state, or the word of a later version, as it stands there. None for what is
+    no such word, and for one that is not its own to say, such as that it died."""
+    if word in typing.get_args(ActivityState):
+        return _WORDS.get(word)
+    return None if is_word(word) else word
+
+
+class ActivityFold:
+    """The process of one log."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._session: Session | None = None
+        self._told: Activity | None = None
+        self._ended = self._seen_from_here = False
+        self._gone: bool | None = None
+        self._sent: Activity | None = None
+
+    def begin(self, session: Session) -> None:
+        """The log is of this process."""
+        self._session = session
+        self._seen_from_here = self._lives() is not None
+        if self._told is None:
+            state: ActivityState = "running" if session.torch else "starting"
+            self._told = Activity(state, state, session.started or None)
+
+    def take(self, event: ActivityChanged | SessionEnded | ProcessExited) -> None:
+        """Take an event in."""
+        told = self._told
+        if told is None:
+            return
+        when = event.when if 0 <= event.when <= LATEST else None
+        if isinstance(event, ActivityChanged):
+            word = _doing(event.activity)
+            if word is not None:
+                self._told = replace(told, state=word, told=word, since=when)
+            return
+        self._ended = True
+        state = "done"
+        status = event.status if isinstance(event, ProcessExited) else None
+        if status is not None and not -MOST_STATUS <= status <= MOST_STATUS:
+            status = None
+        if status is not None and status < 0:
+            state = "died"
+        self._told = replace(told, state=state, ended=when, status=status)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it can be seen from here when the process dies, and it has not."""
+        return self._seen_from_here and not self._ended
+
+    def settle(self) -> bool:
+        """Look whether the process is gone without saying so."""
+        if self.waits and self._lives() is False:
+            self._gone = self._ended = True
+        return bool(self._gone)
+
+    def _lives(self) -> bool | None:
+        """Older logs tell no more than that their writer holds a lock, which a helper that it left
+        behind holds too. A pid would not do: that of a container is the one of some other process
+        outside of it, under the same host name."""
+        session = self._session
+        if session is None or session.host != os.uname().nodename:
+            return None
+        from backend.disk.sessions import is_released  # few logs are of this machine's processes
+        from backend.processes.tree import lives
+
+        known = lives(session.process)
+        if known is not None or not session.locked:
+            return known
+        return not is_released(self._source)
+
+    def changed(self, running: Progress | None) -> list[ActivitySeen]:
+        """What the process does now, if that is news; `running` is what it tunes."""
+        now = self._now(running)
+        if now is None or now == self._sent or self._session is None:
+            return []
+        self._sent = now
+        return [ActivitySeen(self._source, self._session.id, now)]
+
+    def _now(self, running: Progress | None) -> Activity | None:
+        told = self._told
+        if told is None:
+            return None
+        if running is not None:
+            told = replace(
+                told,
+                told=running.state,
+                since=running.since,
+                op=running.op,
+                done=running.done,
+                total=running.total,
+                rank=running.rank,
+            )
+            if not self._ended:
+                told = replace(told, state=running.state)
+        if self._gone:
+            return replace(told, state="died")
+        if not self._ended and not self._seen_from_here:
+            return replace(told, state="unknown")
+        return told
+
+
+OfTuning = (
+    ChoiceTimed
+    | ChoiceAdded
+    | ChoiceCompiled
+    | BenchmarkStarted
+    | ChoiceSelected
+    | RankAwaited
+    | RanksAsked
+    | ChoiceFailed
+    | TuningFailed
+)
+Known = Choice | Offer
+"""A choice as far as it is known before it is timed."""
+
+
+@dataclass(slots=True)
+class TuningFold:
+    """A running tuning: its `choices` by hash, and what has come of them since: milliseconds, or
+    how they failed. `told` makes the tuning as it started, with what is given besides."""
+
+    op: str
+    when: float | None
+    told: Callable[..., Tuning]
+    choices: Mapping[str, Known]
+    outcomes: dict[str, float | ChoiceFailed] = field(default_factory=dict)
+    state: State = "running"
+    compiled: int = 0
+    timed: int = 0
+    benchmarking: bool = False
+    selected: ChoiceSelected | None = None
+    awaited: RankAwaited | None = None
+
+    @classmethod
+    def begun(
+        cls,
+        event: TuningStarted,
+        choices: Mapping[str, Known],
+        count: int,
+        session: Session | None,
+        sources: tuple[str, ...],
+    ) -> TuningFold:
+        """Of a tuning of `session` that begins with so many choices."""
+        op, when = kept(event.op), finite(event.when)
+        options, call = given(op, event.options)
+        told = partial(
+            Tuning,
+            op=op,
+            shapes=event.shapes,
+            strides=event.strides,
+            dtypes=tuple([kept(dtype) for dtype in event.dtypes]),
+            device=kept(event.device),
+            precision=kept(event.precision),
+            inputs_key=kept(event.inputs),
+            num_choices=count,
+            rank=session.rank if session else None,
+            session=session.id if session else None,
+            when=when,
+            sources=sources,
+            threads=session.threads if session else None,
+            options=options,
+            call=call,
+            kernel=kept(event.kernel),
+            code=kept(event.source),
+            device_index=_device(sources, choices),
+        )
+        return cls(op, when, told, choices)
+
+    @classmethod
+    def reopened(cls, ended: Tuning) -> TuningFold:
+        """Of a tuning that had ended, should more be told of it."""
+        choices = {choice.hash or choice.label: choice for choice in ended.choices}
+        told = partial(replace, ended)
+        return cls(
+            ended.op, ended.when, told, choices, {}, ended.state, ended.compiled, ended.timed
+        )
+
+    def take(self, event: OfTuning) -> None:
+        if isinstance(event, ChoiceTimed):
+            self.time(kept_hash(event.hash), event.ms)
+        elif isinstance(event, ChoiceFailed):
+            self.timed += event.phase == "benchmark"
+            self.outcomes[kept_hash(event.hash)] = event
+        elif isinstance(event, ChoiceCompiled):
+            self.compiled += 1
+        elif isinstance(event, ChoiceAdded):
+            self.add(event)
+        elif isinstance(event, BenchmarkStarted):
+            self.benchmarking = True
+        elif isinstance(event, RankAwaited):
+            self.awaited = event if event.rank is not None else None
+            self.told = partial(self.told, awaited=event.rank)
+        elif isinstance(event, RanksAsked):
+            self.told = partial(self.told, decided=event.rank, apart=clean(event.reason))
+        else:
+            self.state = "done"
+            if isinstance(event, ChoiceSelected):
+                self.selected = event
+
+    def add(self, event: ChoiceAdded) -> None:
+        made = kept_hash(event.origin), clean(event.moved)
+        choice = replace(clean_choice(event.choice), origin=made[0], moved=made[1])
+        self.choices = {**self.choices, choice.hash or choice.label: choice}
+        self.told = partial(self.told, num_choices=len(self.choices))
+
+    def time(self, hash: str, ms: float) -> None:
+        self.timed += 1
+        self.outcomes[hash] = ms
+
+    def progress(self) -> Progress | None:
+        """How far it is; None where all is done but to say what was selected."""
+        op, when = self.op, self.when
+        if self.awaited is not None:
+            return Progress("waiting", op, finite(self.awaited.when), 0, 0, self.awaited.rank)
+        if self.benchmarking or self.timed:
+            done, total = len(self.outcomes), len(self.choices)
+            return Progress("tuning", op, when, done, total) if done < total else None
+        choices = map(_after, self.choices.values())
+        compiled = [choice for choice in choices if provider(choice) != "aten"]
+        done = self.compiled + len(self.outcomes)
+        return Progress("precompiling", op, when, min(done, len(compiled)), len(compiled))
+
+    def result(self) -> Tuning:
+        ends = self.outcomes
+        choices: list[Choice] = []
+        for key, known in self.choices.items():
+            ms = ends.get(key)
+            if known.__class__ is tuple and ms.__class__ is float and 0 <= ms < math.inf:
+                name, hash_, text = known  # as below, for most of them
+                choices.append(Choice(intern(name), intern(hash_), ms, text))
+            else:
+                choices.append(_after(known, ms))
+        choices += [
+            _after(Choice(hash=key), end) for key, end in ends.items() if key not in self.choices
+        ]
+        told: dict[str, Any] = {}
+        if end := self.selected:
+            seconds = Seconds(finite(end.benchmark_seconds), finite(end.precompile_seconds))
+            told = {"selected": kept_hash(end.hash), "selected_by": end.by, "seconds": seconds}
+        return self.told(
+            choices=sort_choices(choices),
+            state=self.state,
+            compiled=self.compiled,
+            timed=self.timed,
+            **told,
+        )
+
+
+def given(op: str, text: str) -> tuple[Options, str]:
+    """What a convolution was given besides, and how flex attention was called."""
+    if not text:
+        return (), ""
+    return ((), text) if is_flex(op) else (of_text(text), "")
+
+
+def by_hash(start: Start) -> dict[str, Offer]:
+    """What is offered."""
+    return {offer[1]: offer for offer in start.offers}
+
+
+def _device(sources: Sequence[str], choices: Iterable[str]) -> int | None:
+    hashes = hashes_of_log(sources[0]) if sources else None
+    return None if hashes is None else hashes.device(choices)
+
+
+def _after(known: Known, outcome: float | ChoiceFailed | None = None) -> Choice:
+    if isinstance(known, Choice):
+        if outcome is None:
+            return known
+        name, hash_, text = known.name, known.hash, known.description
+        made = known.origin, known.moved
+    else:
+        name, hash_, text = intern(known[0]), intern(known[1]), known[2]
+        made = None, None
+    if outcome is None or (outcome.__class__ is float and 0 <= outcome < math.inf):
+        return Choice(name, hash_, outcome, text, origin=made[0], moved=made[1])
+    reason = clean(outcome.reason) if isinstance(outcome, ChoiceFailed) else None
+    failed = Choice(name, hash_, None, text, failed=True, reason=reason or None)
+    return replace(failed, origin=made[0], moved=made[1])
+
+
+def kept(text: str) -> str:
+    """Clean, and kept once however often it comes: a model's tunings share hashes and keys."""
+    return intern(clean(text))
+
+
+def kept_hash(text: str) -> str:
+    """The same of the hash of a choice."""
+    return intern(clean_hash(text))
+
+
+def finite(seconds: float | None) -> float | None:
+    """What is not finite, or a date that no calendar has, is not known."""
+    return seconds if seconds is not None and 0 <= seconds <= LATEST else None
+
+
+def clean_choice(choice: Choice) -> Choice:
+    """Written out: a log has very many of them."""
+    name = None if choice.name is None else kept(choice.name)
+    hash_ = None if choice.hash is None else kept_hash(choice.hash)
+    reason = None if choice.reason is None else clean(choice.reason)
+    return Choice(name, hash_, choice.ms, clean(choice.description), choice.failed, reason)
+
+
+GRAPH_ID = re.compile(r"[0-9a-f]{7}")
+"""What an id must be: files are named by it."""
+MOST = 1 << 53
+"""More calls, nodes or kernels than this nobody has."""
+
+
+class GraphFolds:
+    """The graphs of one log as they are known by now."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._graphs: dict[int, GraphSeen] = {}
+        self._changed: dict[int, None] = {}
+        self._trials: list[TrialSeen] = []
+
+    def take(self, event: GraphCompiled | GraphCalled | GraphTried, session: Session | None) -> str:
+        """Take an event in; why it cannot be used, or nothing."""
+        if isinstance(event, GraphTried):
+            trial = cleaned(event.trial)
+            if not trial_can_be(trial):
+                return "a trial of a graph whose numbers cannot be"
+            self._trials.append(TrialSeen(self._source, trial))
+            return ""
+        if isinstance(event, GraphCompiled):
+            graph = cleaned(event.graph)
+            if not graph_can_be(graph):
+                return f"graph {event.g}, whose id or numbers cannot be"
+            known = self._graphs.get(event.g)
+            times = known.times if known else None
+            seen = GraphSeen(self._source, event.g, graph, session.id if session else None, times)
+        else:
+            known = self._graphs.get(event.g)
+            if known is None:
+                return f"calls of graph {event.g}, of which nothing else is told"
+            if not _calls_can_be(event):
+                return f"calls of graph {event.g} whose numbers cannot be"
+            seen = replace(known, times=GraphTimes(event.calls, event.timed, event.ms, event.by))
+        when = event.when if 0 <= event.when <= LATEST else None
+        self._graphs[event.g] = replace(seen, when=when)
+        self._changed[event.g] = None
+        return ""
+
+    def changed(self) -> list[Record]:
+        """What became known since the last call."""
+        records: list[Record] = [self._graphs[g] for g in self._changed]
+        records += self._trials
+        self._changed, self._trials = {}, []
+        return records
+
+
+def graph_can_be(graph: Graph) -> bool:
+    """Whether the id is one, and the numbers are some that a graph can have."""
+    return (
+        GRAPH_ID.fullmatch(graph.id) is not None
+        and 0 <= graph.nodes < MOST
+        and all(0 < use.count < MOST for use in graph.tunings)
+    )
+
+
+def _calls_can_be(event: GraphCalled) -> bool:
+    return 0 <= event.timed <= event.calls < MOST and _amount(event.ms)
+
+
+def trial_can_be(trial: Trial) -> bool:
+    """Whether its numbers are some that can be measured; an interval may have no end above."""
+    return (
+        GRAPH_ID.fullmatch(trial.graph) is not None
+        and bool(trial.arms)
+        and all(0 <= time <= LATEST for time in (trial.when, trial.seconds))
+        and 0 <= trial.rounds < MOST
+        and all(map(_arm_can_be, trial.arms))
+    )
+
+
+def _arm_can_be(arm: TrialArm) -> bool:
+    ends = (end for end in (arm.high, arm.ratio_high) if end is not None)
+    amounts = arm.ms, arm.low, arm.ratio, arm.ratio_low
+    return (
+        all(map(_amount, amounts))
+        and all(end >= 0 for end in ends)
+        and 0 <= arm.passes < MOST
+        and 0 <= (arm.kernels or 0) < MOST
+        and not _any_below_zero((arm.error, arm.allowed))
+    )
+
+
+def _any_below_zero(numbers: Iterable[float | None]) -> bool:
+    """An error may be infinite, or no number: what was computed may be."""
+    return any(number is not None and number < 0 for number in numbers)
+
+
+def _amount(number: float | None) -> bool:
+    return number is None or 0 <= number < math.inf
+
+
+def cleaned(value: Any) -> Any:
+    """The same with every text in it clean; the hash of a choice is in a field of that name."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, tuple):
+        return tuple(map(cleaned, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{f.name: _cleaned(f.name, getattr(value, f.name)) for f in fields(value)}
+        )
+    return value
+
+
+def _cleaned(name: str, value: Any) -> Any:
+    return clean_hash(value) if name == "hash" and isinstance(value, str) else cleaned(value)

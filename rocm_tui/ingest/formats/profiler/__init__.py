@@ -1,1 +1,0 @@
-"""Traces of torch.profiler: events out of streamed JSON, and what they say of compiled graphs."""

@@ -1,0 +1,549 @@
+"""What programs looked up in other tuners' tables, and what came of it, as their logs and untuned
+lists say it. docs/tables.md names the sources of each line's form.
+
+AITER's log has a line for each product that its tables lack, once a process; with
+AITER_LOG_TUNED_CONFIG=1 also for each that they have. Fused MoE tells of both always.
+
+    shape is M:64, N:1536, K:7168, not found tuned config in /tmp/aiter_configs/a8w8..., will use...
+    shape is M:1, N:32, K:4096 dtype='torch.bfloat16' otype=... bias=False, scaleAB=False,
+        bpreshuffle=False, not found tuned config in ..., will use default config! using torch ...
+    [fused_moe] using 2stage default for ('gfx942', 304, 64, 4096, 1536, 128, 8, 'Activation...
+
+vLLM's and SGLang's logs say, once a process, in which file of Triton configs a fused mixture of
+experts, or a product with scales of blocks, was looked up. vLLM breaks the first line behind
+`sub-optimal!` in some releases: the path alone counts.
+
+    Using default MoE config. Performance might be sub-optimal! Config file not found at .../E=8,...
+    Using configuration from .../E=8,N=7168,device_name=AMD_Instinct_MI300X.json for MoE layer.
+    Using MoE kernel config from .../E=8,N=7168,device_name=AMD_Instinct_MI300X.json.
+    Config file not found at ... Fallback to triton version 3.2.0 and use MoE kernel config from ...
+
+TunableOp's log tells with PYTORCH_TUNABLEOP_VERBOSE=2 what it tunes, with 3 each look-up. Older
+releases end the first line at `ResultEntry`: a miss, of what is not said.
+
+    missing params_signature, returning null ResultEntry for GemmTunableOp_Half_TN,tn_64_8_32_ld_...
+    ResultEntry found for GemmTunableOp_Half_TN,tn_64_8_32_ld_32_32_64
+    finding fastest for GemmTunableOp_Half_TN(tn_64_8_32_ld_32_32_64) out of 1068 candidates
+    └──found fastest for GemmTunableOp_Half_TN(tn_64_8_32_ld_32_32_64) Gemm_Hipblaslt_1104
+
+hipBLASLt's log has with HIPBLASLT_LOG_MASK=32 a line for each call, which is the command that makes
+it again. Whether a tuning file had it, a line of HIPBLASLT_LOG_MASK=8 says, but not of which
+product: the second below, or, with HIPBLASLT_TUNING_MODE of newer builds, the last, once each.
+
+    hipblaslt-bench --api_method c -m 1024 -n 512 -k 1024 --lda 1024 ... --transA N --transB T ...
+    ... No valid solution index found in override file.
+    ... tuning-cache: cache-miss, no valid entry for this problem
+
+Inductor's tunings of plain products are look-ups in the tables of the BLAS libraries, which the
+choice of ATen among them calls: a product by its sizes, steps and types. An untuned list is a tuned
+table without its answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path, PurePosixPath
+
+from backend.disk.safe import open_regular
+from backend.model.problem import Problem, Shape
+from backend.tables.aiter import op_of
+from backend.tables.hipblaslt import KEY, WORD
+from backend.tables.hipblaslt import TUNER as HIPBLASLT_TABLES
+from backend.tables.ladder import BLOCKS, MOE_OP, moe_name
+from backend.tables.ladder import MOE as MOE_TABLES
+from backend.tables.model import Device, Fields, Table
+
+UNTOLD = Device()
+"""Of which nothing is said."""
+MAX_ASKS = 200_000
+"""Different questions that are kept of all files: no program has as many, a damaged file may."""
+
+
+class Answer(Enum):
+    """What the line says came of it."""
+
+    MISSED = "missed"
+    FOUND = "found"
+    UNTOLD = "untold"
+    """Asked for; whether a table had it is not said."""
+    NOTED = "noted"
+    """About a question that another line counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`op`, `key` and `device` are those of the entry that would answer it, as far as told."""
+
+    tuner: str
+    op: str
+    key: Fields
+    device: Device = UNTOLD
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line. `way` is what was run then; `table` the file that was looked into, `device` on
+    which, `call` how to make that call again, each as far as it is told."""
+
+    ask: Ask
+    answer: Answer
+    way: str = ""
+    table: str = ""
+    device: Device = UNTOLD
+    call: str = ""
+
+
+@dataclass(slots=True)
+class Tally:
+    """How often a question was answered so or so, and what was run how often instead."""
+
+    missed: int = 0
+    found: int = 0
+    untold: int = 0
+    noted: int = 0
+    ways: dict[str, int] = field(default_factory=dict)
+    table: str = ""
+    call: str = ""
+
+    @property
+    def times(self) -> int:
+        """How often it was asked. A note alone counts once: its question had no line."""
+        return self.missed + self.found + self.untold or min(self.noted, 1)
+
+    def add(self, said: Said, times: int = 1) -> None:
+        name = said.answer.value
+        setattr(self, name, getattr(self, name) + times)
+        if said.way:
+            way = said.way if said.way in self.ways or len(self.ways) < _WAYS else "other ways"
+            self.ways[way] = self.ways.get(way, 0) + times
+        self.table = self.table or said.table
+        self.call = self.call or said.call
+
+    @property
+    def way(self) -> str:
+        """What was run most often."""
+        return max(self.ways, key=lambda way: self.ways[way], default="")
+
+
+_WAYS = 8
+
+
+@dataclass(slots=True)
+class Asked:
+    """All that some files say. `nameless` counts, by tuner, misses whose line does not tell of
+    what; `left` the questions beyond `MAX_ASKS`."""
+
+    tallies: dict[Ask, Tally] = field(default_factory=dict)
+    devices: set[Device] = field(default_factory=set)
+    nameless: Counter[str] = field(default_factory=Counter)
+    left: int = 0
+
+    def add(self, said: Said, times: int = 1) -> None:
+        tally = self.tallies.get(said.ask)
+        if tally is None:
+            if len(self.tallies) >= MAX_ASKS:
+                self.left += times
+                return
+            tally = self.tallies[said.ask] = Tally()
+        tally.add(said, times)
+        if said.device != UNTOLD:
+            self.devices.add(said.device)
+
+
+Sayings = Iterator[Said]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a line of a log is found by. `read` is given the line from `begins`, the last one before
+    the word, or from the word itself; None for what only looks like one."""
+
+    word: bytes
+    read: Callable[[str], Said | None]
+    begins: bytes = b""
+
+
+AITER = "aiter"
+FUSED_MOE = "fused_moe"
+FUSED_MOE_KEY = (
+    "token",
+    "model_dim",
+    "inter_dim",
+    "expert",
+    "topk",
+    "act_type",
+    "dtype",
+    "q_dtype_a",
+    "q_dtype_w",
+    "q_type",
+    "use_g1u1",
+    "doweight_stage1",
+)
+"""What fused MoE looks up by, behind the device."""
+AITER_TYPED = ("bias", "dtype", "outdtype", "scaleAB", "bpreshuffle")
+"""What the table of plain products looks up by, behind the sizes."""
+_AITER_SIZES = re.compile(
+    r"shape (?:is )?(?:B:(\d{1,15}), )?M:(\d{1,15}), N:(\d{1,15}), K:(\d{1,15})"
+)
+_AITER_FACTS = re.compile(
+    r"\b(dtype|otype|bias|scaleAB|bpreshuffle|q_dtype_w)[=:]\s?'?([\w.]{1,40})'?", re.ASCII
+)
+_AITER_MISSED = re.compile(r"not found tuned config in (\S{1,300}?),? ")
+_AITER_DEFAULT = re.compile(r" using (\w{1,40}) solution:(-?\d{1,9})")
+_TUNED_IN = re.compile(r" is tuned(?: on cu_num = (\d{1,6}))?,? in (\S{1,300}?)[,!]* ")
+_AITER_KERNEL = re.compile(r"(?:kernel name is|kernelName is) (\S{1,300}?)[,!]*(?: |$)")
+_AITER_LIBRARY = re.compile(r"libtype is (\w{1,40})")
+_FUSED_LINE = re.compile(
+    r"\[fused_moe\] using ([12]stage(?: xbf16)?) (default|\(.{1,1000}?\)) for \((.{20,600}?)\)\s*$"
+)
+_FUSED_UNTUNED = re.compile(
+    r"\[fused_moe\] no tuned (\w{1,20}) config for \((.{20,600}?)\), using "
+)
+_ENUM = re.compile(r"<([\w.]{1,60}): -?\d{1,6}>")
+
+
+def aiter_value(value: str) -> str:
+    """As a table and a log agree on: booleans as 0 and 1, no blanks."""
+    value = value.strip()
+    return {"true": "1", "false": "0"}.get(value.lower(), value)
+
+
+def _aiter_gemm(text: str, table: str) -> Ask | None:
+    sizes = _AITER_SIZES.match(text)
+    if sizes is None:
+        return None
+    batch, *rest = sizes.groups()
+    told = dict(_AITER_FACTS.findall(text[sizes.end() : sizes.end() + 400]))
+    key: list[tuple[str, str]] = [] if batch is None else [("B", batch)]
+    key += zip("MNK", rest, strict=True)
+    name = PurePosixPath(table).name
+    if batch is not None:  # older lines name no file
+        name = "bf16" if "dtype is bf16" in text[: sizes.end() + 20] else "a8w8"
+    if "otype" in told:
+        told["outdtype"] = told["otype"]
+        key += ((name, told.get(name, "False")) for name in AITER_TYPED)
+    elif "q_dtype_w" in told:
+        key.append(("q_dtype_w", told["q_dtype_w"]))
+    return Ask(AITER, op_of([name for name, _ in key], name), tuple(key))
+
+
+def _aiter_missed(text: str) -> Said | None:
+    found = _AITER_MISSED.search(text + " ")
+    ask = found and _aiter_gemm(text, found[1])
+    if found is None or ask is None:
+        return None
+    way = _AITER_DEFAULT.search(text, found.end() - 1)
+    default = "default config" if way is None else f"{way[1]}, solution {way[2]}"
+    return Said(ask, Answer.MISSED, default, found[1])
+
+
+def _aiter_tuned(text: str) -> Said | None:
+    found = _TUNED_IN.search(text + " ")
+    ask = found and _aiter_gemm(text, found[2])
+    if found is None or ask is None:
+        return None
+    kernel, library = _AITER_KERNEL.search(text, found.end() - 1), _AITER_LIBRARY.search(text)
+    way = " ".join(match[1] for match in (library, kernel) if match)
+    device = Device(units=int(found[1])) if found[1] else Device()
+    return Said(ask, Answer.FOUND, way, found[2], device)
+
+
+def _fused_moe(text: str) -> Said | None:
+    found = _FUSED_LINE.match(text)
+    ask = found and _experts(found[3])
+    if found is None or ask is None:
+        return None
+    missed = found[2] == "default"
+    answer = Answer.MISSED if missed else Answer.FOUND
+    return Said(ask, answer, f"{found[1]} {found[2]}", device=ask.device)
+
+
+def _fused_moe_default(text: str) -> Said | None:
+    found = _FUSED_UNTUNED.match(text)
+    ask = found and _experts(found[2])
+    if found is None or ask is None:
+        return None
+    return Said(ask, Answer.NOTED, f"a default without {found[1]}")
+
+
+def _experts(printed: str) -> Ask | None:
+    """A Python tuple: the key behind the architecture, which older releases leave out, and
+    the number of compute units."""
+    values = [_ENUM.sub(r"\1", value).strip().strip("'\"") for value in printed.split(",")]
+    units, key = (
+        values[-len(FUSED_MOE_KEY) - 1 : -len(FUSED_MOE_KEY)],
+        values[-len(FUSED_MOE_KEY) :],
+    )
+    arch = values[: -len(FUSED_MOE_KEY) - 1]
+    if len(arch) > 1 or not all(value.isdigit() for value in (*units, *key[:5])) or not units:
+        return None
+    device = Device("".join(arch), int(units[0]))
+    return Ask(AITER, FUSED_MOE, tuple(zip(FUSED_MOE_KEY, key, strict=True)), device)
+
+
+_AITER_MARKERS = (
+    Marker(b"not found tuned config in ", _aiter_missed, b"shape "),
+    Marker(b" is tuned", _aiter_tuned, b"shape "),
+    Marker(b"[fused_moe] using ", _fused_moe),
+    Marker(b"[fused_moe] no tuned ", _fused_moe_default),
+)
+
+
+MOE = MOE_TABLES.name
+_MOE_PATH = re.compile(
+    r"((?:[^\s'\"]{0,400}/)?)((?:E=\d{1,6},N=|N=\d{1,9},K=)\d{1,9},device_name=[^/\n]{1,200}?\.json)"
+)
+_MOE_UP = "reusing the tuned up-projection config"
+_MOE_OLDER = re.compile(r"Fallback to triton version (\S{1,20}) ")
+
+
+def _moe_said(text: str, answer: Answer, way: str) -> Said | None:
+    found = _MOE_PATH.search(text)
+    told = moe_name(found[2]) if found else {}
+    if found is None or not told:
+        return None
+    device = Device(name=told.pop("device_name", ""))
+    op = BLOCKS if "K" in told else MOE_OP
+    return Said(Ask(MOE, op, tuple(told.items()), device), answer, way, found[0], device)
+
+
+def _moe_missed(text: str) -> Said | None:
+    older = _MOE_OLDER.search(text)
+    way = f"the file of Triton {older[1]}" if older else "default config"
+    return _moe_said(
+        text, Answer.MISSED, "the file of the first product" if _MOE_UP in text else way
+    )
+
+
+def _moe_found(text: str) -> Said | None:
+    return _moe_said(text, Answer.FOUND, "")
+
+
+_MOE_MARKERS = (
+    Marker(b"onfig file not found at ", _moe_missed),
+    Marker(b"Using configuration from ", _moe_found),
+    Marker(b"Using MoE kernel config from ", _moe_found),
+)
+
+
+TUNABLEOP = "tunableop"
+_TUNABLEOP_NAMELESS = b"returning null ResultEntry"
+_SIGNATURE = r"([A-Za-z0-9]{1,40}TunableOp_[\w:<>]{1,100})"
+_PARAMS = r"([nt]{2}_\w{1,200})"
+_LOOKED_UP = re.compile(rf"{_SIGNATURE},{_PARAMS}")
+_TUNED = re.compile(rf"{_SIGNATURE}\({_PARAMS}\)(?: (\w{{1,100}}))?")
+
+
+def tunableop_ask(op: str, params: str) -> Ask:
+    return Ask(TUNABLEOP, op, (("params", params),))
+
+
+def _tunableop_missed(text: str) -> Said | None:
+    found = _LOOKED_UP.match(text, len("returning null ResultEntry for "))
+    return found and Said(tunableop_ask(found[1], found[2]), Answer.MISSED)
+
+
+def _tunableop_found(text: str) -> Said | None:
+    found = _LOOKED_UP.match(text, len("ResultEntry found for "))
+    return found and Said(tunableop_ask(found[1], found[2]), Answer.FOUND)
+
+
+def _tunableop_tuned(text: str) -> Said | None:
+    """What a run tunes it has missed: a look-up comes first."""
+    found = _TUNED.match(text, len("finding fastest for "))
+    return found and Said(tunableop_ask(found[1], found[2]), Answer.NOTED)
+
+
+def _tunableop_fastest(text: str) -> Said | None:
+    found = _TUNED.match(text, len("found fastest for "))
+    if found is None or not found[3]:
+        return None
+    return Said(tunableop_ask(found[1], found[2]), Answer.NOTED, way=f"tuned then: {found[3]}")
+
+
+_TUNABLEOP_MARKERS = (
+    Marker(b"returning null ResultEntry for ", _tunableop_missed),
+    Marker(b"ResultEntry found for ", _tunableop_found),
+    Marker(b"finding fastest for ", _tunableop_tuned),
+    Marker(b"found fastest for ", _tunableop_fastest),
+)
+
+
+HIPBLASLT = HIPBLASLT_TABLES.name
+_HIPBLASLT_NAMELESS = (
+    b"No valid solution index found in override file",
+    b"No valid entries found in override file",
+    b"tuning-cache: cache-miss",
+)
+_USUAL = {"transA": "N", "transB": "N", "batch_count": "1"}
+_OPTION = re.compile(r"(?<= )--?([A-Za-z_]\w{0,30})(?: ([^\s-]\S{0,40}|-\d\S{0,40}))?")
+_CHOSEN = re.compile(r" --(?:algo_method|solution_index|requested_solution) \S{1,40}")
+_HARMLESS = re.compile(r"[\w .:+/=,-]{1,2000}", re.ASCII)
+
+
+def _hipblaslt_call(text: str) -> Said | None:
+    """A call; None for a sentence about the program."""
+    call = _HARMLESS.match(text)
+    words = dict(_OPTION.findall(call[0])) if call else {}
+    if call is None or not all(words.get(name, "").isdigit() for name in "mnk"):
+        return None
+    values = {**_USUAL, **words}
+    key = tuple((name, values[name]) for name in KEY if values.get(name))
+    index = words.get("solution_index")
+    # A run of the benchmark tries all solutions where none is named.
+    again = " ".join(_CHOSEN.sub("", call[0]).split())
+    way = f"solution {index}" if index else ""
+    return Said(Ask(HIPBLASLT, "gemm", key), Answer.UNTOLD, way, call=again)
+
+
+_HIPBLASLT_MARKERS = (Marker(f"{WORD} -".encode(), _hipblaslt_call),)
+
+
+INDUCTOR = "inductor"
+_OPS = frozenset({"mm", "addmm", "bmm"})
+_FACTORS = 2
+"""The last operands, which are multiplied; what is added to the product has no say."""
+
+
+def product_key(problem: Problem) -> Fields | None:
+    """What tells such a product from another; None for what is none, or not told whole."""
+    shapes = problem.shapes[-_FACTORS:]
+    strides = problem.strides[-_FACTORS:]
+    dtypes = problem.dtypes[-_FACTORS:]
+    told = len(shapes) == len(strides) == len(dtypes) == _FACTORS
+    if problem.op not in _OPS or not told or len(set(dtypes)) != 1:
+        return None
+    dtype = dtypes[0]
+    if dtype == "torch.float32":
+        dtype = f"{dtype} {problem.precision or 'highest'}"
+    steps = [_steps(shape, stride) for shape, stride in zip(shapes, strides, strict=True)]
+    return (("shapes", _shapes_text(shapes)), ("strides", _shapes_text(steps)), ("dtype", dtype))
+
+
+def said_of_product(problem: Problem, way: str) -> Said | None:
+    """One tuning; `way` is the choice that it took. What ran on a CPU asks no such table."""
+    key = product_key(problem)
+    if key is None or (problem.device or "").startswith("cpu"):
+        return None
+    return Said(Ask(INDUCTOR, problem.op, key), Answer.UNTOLD, way)
+
+
+def _steps(shape: Shape, strides: Shape) -> Shape:
+    """A step along a single row leads nowhere: libraries differ in what they call it."""
+    return tuple(1 if size == 1 else step for size, step in zip(shape, strides, strict=False))
+
+
+def _shapes_text(shapes: Sequence[Shape]) -> str:
+    return ", ".join("x".join(map(str, shape)) for shape in shapes)
+
+
+MARKERS: tuple[Marker, ...] = (
+    *_AITER_MARKERS,
+    *_MOE_MARKERS,
+    *_TUNABLEOP_MARKERS,
+    *_HIPBLASLT_MARKERS,
+)
+"""A new tuner is one file in this folder and one line here."""
+_STRETCH = 8 << 20
+"""Bytes read at a time."""
+BEGINNING = 64 << 20
+"""Bytes: a server misses most while it warms up."""
+_LONGEST = 4 << 10
+"""Bytes of a line that are looked at, from its marker on and back to where that begins."""
+_MOST_MEANINGS = 1 << 13
+"""Texts of a marker whose meaning is remembered: a server says the same a million times."""
+
+
+def asked_in(path: Path, asked: Asked, limit: int | None = None) -> None:
+    """Add what the file says, of its first `limit` bytes or a little less. Raises OSError."""
+    known: _Meanings = [{} for _ in MARKERS]
+    with open_regular(path, follow=True) as stream:
+        data, start = b"", 0
+        while piece := stream.read(_STRETCH):
+            if limit is not None and stream.tell() > limit:
+                break
+            data += piece
+            stop = data.rfind(b"\n") + 1
+            if stop <= start and len(data) > _STRETCH:  # a line of megabytes
+                stop = len(data) - _LONGEST
+            if stop > start:
+                _search(data, start, stop, asked, known)
+                # A line without end is read on with what may belong to its next words.
+                whole = data[stop - 1 : stop] == b"\n"
+                low = stop if whole else max(0, stop - _LONGEST)
+                data, start = data[low:], stop - low
+        _search(data, start, len(data), asked, known)
+
+
+_Meanings = list[dict[bytes, Said | None]]
+"""By marker: what a text was found to mean."""
+
+
+def _search(data: bytes, start: int, stop: int, asked: Asked, known: _Meanings) -> None:
+    """What begins from `start` to `stop`; the bytes around that tell what belongs to it."""
+    for marker, meanings in zip(MARKERS, known, strict=True):
+        for at in _places(data, start, stop, marker.word):
+            text = _line_at(data, at, marker)
+            said = None if text is None else _meaning(marker, text, meanings)
+            if said is not None:
+                asked.add(said)
+    for at in _places(data, start, stop, _TUNABLEOP_NAMELESS):
+        if not data.startswith(b" for ", at + len(_TUNABLEOP_NAMELESS)):
+            asked.nameless[TUNABLEOP] += 1
+    for word in _HIPBLASLT_NAMELESS:
+        for _ in _places(data, start, stop, word):
+            asked.nameless[HIPBLASLT] += 1
+
+
+def _places(data: bytes, start: int, stop: int, word: bytes) -> Iterator[int]:
+    """The last one first: CPython searches backwards for several bytes several times as fast."""
+    at = data.rfind(word, start, stop + len(word) - 1)
+    while at >= 0:
+        yield at
+        at = data.rfind(word, start, at)
+
+
+def _line_at(data: bytes, at: int, marker: Marker) -> bytes | None:
+    """The line from where it begins for this marker; None where it does not."""
+    start = at
+    if marker.begins:
+        low = max(0, at - _LONGEST)
+        start = data.rfind(marker.begins, max(low, data.rfind(b"\n", low, at)), at)
+        if start < 0:
+            return None
+    end = data.find(b"\n", at, at + _LONGEST)
+    return data[start : end if end >= 0 else at + _LONGEST]
+
+
+def _meaning(marker: Marker, text: bytes, meanings: dict[bytes, Said | None]) -> Said | None:
+    if text in meanings:
+        return meanings[text]
+    if len(meanings) >= _MOST_MEANINGS:
+        meanings.clear()
+    said = meanings[text] = marker.read(text.decode("utf-8", "replace").strip())
+    return said
+
+
+_ENOUGH = 1000
+"""Entries without a solution that tell a list from a table."""
+
+
+def is_untuned_list(table: Table) -> bool:
+    """Whether none of its first entries has a solution."""
+    if table.tuner not in (AITER, TUNABLEOP) or not len(table.entries):
+        return False
+    return not any(entry.solution for entry in table.entries[:_ENOUGH])
+
+
+def add_untuned_list(table: Table, asked: Asked) -> None:
+    """Add its entries. PyTorch writes what it missed; AITER's list only says what to tune."""
+    missed = table.tuner == TUNABLEOP
+    answer = Answer.MISSED if missed else Answer.UNTOLD
+    way = "Default" if missed else ""
+    for entry in table.entries:
+        ask = Ask(table.tuner, entry.op, entry.key, entry.device)
+        asked.add(Said(ask, answer, way, device=entry.device))
