@@ -8,19 +8,19 @@ kernel's file, which may hold other kernels; its name is a digest in which torch
 part. What was compiled of the config names the kernel's file, and Triton's cache has that under
 `triton_cache_hash`; where that is not told, or not there, only one kernel of the folder may be
 left. `time_taken_ms` is how long tuning took; nothing tells how fast the kernel is, or what its
-rivals were: `configs_hash` is the digest of their list (`hash_of_list`).
+rivals were: `configs_hash` is the digest of their list, constants, warps and stages of each, in the
+order in which they are tried (`hash_configs` of `triton_heuristics.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -29,7 +29,7 @@ from typing import Any
 
 from backend.cache import code
 from backend.cache.code import read_text
-from backend.cache.configs import Described, described
+from backend.cache.configs import described
 from backend.counted import counted
 from backend.disk.exchange import signature_of
 from backend.disk.safe import load_json, read_bytes
@@ -105,7 +105,7 @@ def parse(path: Path, data: bytes) -> BestConfig:
     if len(document) > MAX_MEMBERS or not all(map(_is_value, constants.values())):
         raise CacheUnreadable(f"{path} has a config that Inductor does not write; move it away")
     compiled = document.get("triton_cache_hash")
-    hash, name, text = _described(config_of(constants, warps, stages))
+    hash, name, text = described(config_of(constants, warps, stages))
     return BestConfig(
         hash=hash,
         name=name,
@@ -115,21 +115,6 @@ def parse(path: Path, data: bytes) -> BestConfig:
         seconds=_seconds(document.get("time_taken_ms")),
         compiled=compiled if isinstance(compiled, str) and is_digest(compiled) else None,
     )
-
-
-_KNOWN: dict[str, Described] = {}
-"""What configs are called, by their `repr`: the same few stand in thousands of files."""
-_MOST_KNOWN, _SHORT = 4096, 1000
-
-
-def _described(config: Mapping[str, Any]) -> Described:
-    text = repr(config)  # tells 1 from 1.0 and True
-    known = _KNOWN.get(text)
-    if known is None:
-        known = described(config)
-        if len(_KNOWN) < _MOST_KNOWN and len(text) < _SHORT:
-            _KNOWN[text] = known
-    return known
 
 
 def constants_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,15 +131,6 @@ def _is_value(value: object) -> bool:
 
 def _seconds(ms: object) -> float | None:
     return ms / 1000 if type(ms) is int and 0 <= ms < 1 << 40 else None
-
-
-def hash_of_list(configs: Iterable[tuple[Mapping[str, Any], int, int]]) -> str:
-    """`configs_hash` of configs in the order in which they are tried: the constants, warps and
-    stages of each (`hash_configs` of `triton_heuristics.py`)."""
-    hasher = hashlib.sha256()
-    for constants, warps, stages in configs:
-        hasher.update(f"{sorted(constants.items())} {warps} {stages}\n".encode())
-    return hasher.hexdigest()
 
 
 def read(path: Path) -> BestConfig:

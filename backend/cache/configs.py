@@ -18,13 +18,13 @@ import json
 import math
 import os
 import re
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backend.cache.autotune import LEAST, CacheText, Numbers, Token, is_raised, measured_ms
+from backend.cache.autotune import CacheText, Numbers, Token, is_raised, measured_ms
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
 from backend.model.inductor_kernel import TRITON, inputs_of, is_digest
@@ -46,8 +46,8 @@ _GAP = re.compile(r"[ \t\n\r]*")
 
 
 class TimedConfig(NamedTuple):
-    """A config and its times in milliseconds: the median, and the 20th and the 80th percentile
-    where they are told. One that failed has none. `name` is for persons, `text` all of it."""
+    """A config and its times in milliseconds: the median, infinite for one that failed, and the
+    20th and the 80th percentile where the file has them. `name` is short, `text` has all of it."""
 
     hash: str
     name: str
@@ -58,33 +58,16 @@ class TimedConfig(NamedTuple):
 
 Described = tuple[str, str, str]
 """A config: its hash; what persons call it; all of it as text."""
-_START, _BETWEEN, _END = b'{"key": ', b', "configs_timings": [[', b"]]]}"
-_PAIR, _INNER = b"]], [", b", ["
-_Content = tuple[list[object], Sequence[Described], "array[float]"]
 
 
 @dataclass(frozen=True, slots=True)
 class TunedKernel:
-    """What one file tells; `inputs` is our key for it.
-
-    Each of those `described` has three `times` in milliseconds: the median, and the 20th and the
-    80th percentile, not finite where they are not told. The median of one that failed is infinite.
-    """
+    """What one file says; `inputs` is our key for it."""
 
     kernel: str
     key: tuple[object, ...]
     inputs: str
-    described: Sequence[Described]
-    times: array[float]
-
-    @property
-    def configs(self) -> tuple[TimedConfig, ...]:
-        """Each with its times."""
-        medians, lows, highs = self.times[0::3], self.times[1::3], self.times[2::3]
-        return tuple(
-            TimedConfig(*told, ms, (low, high) if is_spread(ms, low, high) else None)
-            for told, ms, low, high in zip(self.described, medians, lows, highs, strict=True)
-        )
+    configs: tuple[TimedConfig, ...]
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
@@ -114,66 +97,26 @@ def parse(path: Path, data: bytes) -> TunedKernel:
     """What `data`, the content of `path`, says. Raises CacheUnreadable."""
     if len(data) > MAX_BYTES:
         raise CacheUnreadable(f"{path} has more than {MAX_BYTES >> 20} MiB; move it away")
-    key, configs, times = _as_triton_writes(data) or _as_json(path, data)
+    document = load_json(path, data)
+    timings, key = document.get("configs_timings"), document.get("key")
+    if not isinstance(timings, list) or not isinstance(key, list):
+        raise CacheUnreadable(f"{path} holds no times of Triton configs; move it away")
+    configs: dict[str, TimedConfig] = {}  # of one that is there twice the last counts
+    for pair in timings:
+        timed = _timed(pair)
+        if timed is None:
+            raise CacheUnreadable(f"{path} has a config without its times; move it away")
+        configs[timed.hash] = timed
     kernel = path.name.removesuffix(SUFFIX)
     inputs = inputs_of(kernel, key, path.parent.name)
     if not kernel.isidentifier():
         raise CacheUnreadable(f"{brief(str(path), 200)} is called after no kernel; move it away")
     if len(inputs) > MAX_KEY:
         raise CacheUnreadable(f"{path} has a key of more than {MAX_KEY} characters; move it away")
-    return TunedKernel(kernel, tuple(key), inputs, configs, times)
+    return TunedKernel(kernel, tuple(key), inputs, tuple(configs.values()))
 
 
-def _as_json(path: Path, data: bytes) -> _Content:
-    """Raises CacheUnreadable."""
-    document = load_json(path, data)
-    timings, key = document.get("configs_timings"), document.get("key")
-    if not isinstance(timings, list) or not isinstance(key, list):
-        raise CacheUnreadable(f"{path} holds no times of Triton configs; move it away")
-    configs: dict[str, tuple[Described, tuple[float, float, float]]] = {}
-    for pair in timings:
-        timed = _timed(pair)
-        if timed is None:
-            raise CacheUnreadable(f"{path} has a config without its times; move it away")
-        configs[timed[0][0]] = timed
-    times = array("d", [each for _, three in configs.values() for each in three])
-    return key, [config for config, _ in configs.values()], times
-
-
-def _as_triton_writes(data: bytes) -> _Content | None:
-    """The same at a tenth of the time, if the text is spaced as Triton spaces it and no number is
-    raised: configs that were met before are known by their text. None if it is not so."""
-    key_text, found, timings = data[len(_START) :].partition(_BETWEEN)
-    if not (found and data.startswith(_START) and timings.endswith(_END)):
-        return None
-    parts = timings[: -len(_END)].replace(_PAIR, _INNER).split(_INNER)
-    texts, threes = parts[0::2], parts[1::2]
-    if len(texts) != len(threes) or any(three.count(b", ") != 2 for three in threes):
-        return None
-    try:
-        key = json.loads(key_text)
-        times = array("d", map(float, b", ".join(threes).split(b", ")))
-        configs = [_KNOWN.get(text) or _learned(text) for text in texts]
-    except (ValueError, AttributeError, RecursionError):  # and what follows says what is wrong
-        return None
-    plain = all(0 <= first < LEAST or first == math.inf for first in times[0::3])
-    if not plain or not isinstance(key, list):
-        return None
-    last = {config: at for at, config in enumerate(configs)}
-    if len(last) < len(configs):
-        times = array("d", [each for at in last.values() for each in times[3 * at : 3 * at + 3]])
-    return key, list(last), times
-
-
-def _learned(text: bytes) -> Described:
-    """A config that was not met yet. Raises ValueError, AttributeError, RecursionError."""
-    known = described(json.loads(text))
-    if len(_KNOWN) < _MOST_KNOWN and len(text) < 1_000:
-        _KNOWN[text] = known
-    return known
-
-
-def _timed(pair: object) -> tuple[Described, tuple[float, float, float]] | None:
+def _timed(pair: object) -> TimedConfig | None:
     """One entry of the file; None if it is none."""
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], dict):
         return None
@@ -181,24 +124,30 @@ def _timed(pair: object) -> tuple[Described, tuple[float, float, float]] | None:
     times = times if isinstance(times, list) else [times]
     if not times or not _NUMBERS.issuperset(map(type, times)):
         return None
-    first = _milliseconds(times[0])
-    low, high = times[1:] if len(times) == 3 else (math.inf, math.inf)
-    told = math.isfinite(first) and abs(low) < math.inf and abs(high) < math.inf
-    try:
-        quantiles = (float(low), float(high)) if told else (math.inf, math.inf)
-    except OverflowError:
-        quantiles = math.inf, math.inf
-    return described(config), (first if math.isfinite(first) else math.inf, *quantiles)
+    ms, quantiles = _milliseconds(times[0]), None
+    if len(times) == 3:
+        try:
+            low, high = float(times[1]), float(times[2])
+        except OverflowError:
+            low = high = math.inf
+        if all(map(math.isfinite, (ms, low, high))):
+            quantiles = low, high
+    return TimedConfig(*described(config), ms if math.isfinite(ms) else math.inf, quantiles)
 
 
 _NUMBERS = frozenset((int, float))
-_KNOWN: dict[bytes, Described] = {}
-"""Hash, name and text of a config: the same few stand in thousands of files."""
-_MOST_KNOWN = 16_384
+_SHORT_TEXT = 1_000
+"""Characters of a config that is remembered."""
 
 
 def described(config: Mapping[str, Any]) -> Described:
     """Hash, name and text of a config."""
+    text = json.dumps(config)
+    return _remembered(text) if len(text) < _SHORT_TEXT else _described(text)
+
+
+def _described(text: str) -> Described:
+    config = json.loads(text)
     members = dict(_members(config))
     return (
         hash_of(config),
@@ -207,9 +156,8 @@ def described(config: Mapping[str, Any]) -> Described:
     )
 
 
-def is_spread(ms: float, low: float, high: float) -> bool:
-    """Whether these are percentiles of a median."""
-    return all(map(math.isfinite, (ms, low, high)))
+_remembered = lru_cache(maxsize=16_384)(_described)
+"""The same few configs are in thousands of files."""
 
 
 def _milliseconds(number: float) -> float:

@@ -16,7 +16,6 @@ from backend.disk import exchange, safe
 from backend.disk.exchange import check_unwritten
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
-from backend.disk.tables import read_table, table_in
 from backend.errors import PinRefused, brief
 from backend.model.problem import TuningKey
 from backend.pins.file import Counts, HeldText, PinFile, PinRequest, Record, applied_again
@@ -24,6 +23,7 @@ from backend.pins.state import Judged, PinStatus
 from backend.tables import registry
 from backend.tables.edit import NotEditable
 from backend.tables.model import Editing, Entry, Table, entry_key, table_system
+from backend.tables.registry import read_table, table_in
 
 UNSEEN = "the table says so; whether its program takes the row is not seen from here"
 

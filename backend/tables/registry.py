@@ -1,13 +1,16 @@
-"""The table of tuners, and which of them wrote a file.
+"""The table of tuners, which of them wrote a file, and the reading of their files from disk.
 
 A new tuner is a `Tuner` in this folder and one line in `TUNERS`.
 """
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
+from backend.disk.safe import MAX_BYTES, read_bytes, read_head
+from backend.errors import CacheUnreadable, brief
 from backend.model.problem import Problem
+from backend.model.session import Fault
 from backend.tables import aiter, hipblaslt, ladder, miopen, tunableop
 from backend.tables.model import BOM, Entry, Table, Tuner, table_of
 
@@ -53,3 +56,36 @@ def tuner_named(name: str) -> Tuner:
 def problem_of_entry(table: Table, entry: Entry) -> Problem:
     """What an entry is to torch. Raises NotAProblem."""
     return _BY_NAME[table.tuner].problem(entry)
+
+
+class TableDamaged(CacheUnreadable):
+    """A document of a tuner that cannot be parsed. `table` has that as its only problem."""
+
+    def __init__(self, why: str, table: Table) -> None:
+        super().__init__(f"{table.path} is damaged: {brief(why, 80)}")
+        self.table = table
+
+
+def tuner_at(path: Path) -> Tuner | None:
+    """Whose table the file is, as its beginning tells; None for none. Raises CacheUnreadable."""
+    return sniff(read_head(path, HEAD), str(path))
+
+
+def read_table(path: Path, limit: int = MAX_BYTES) -> Table:
+    """The table that a file of at most `limit` bytes is. Raises CacheUnreadable, TableDamaged."""
+    return table_in(read_bytes(path, limit), path)
+
+
+def table_in(data: bytes, path: Path) -> Table:
+    """The table that these bytes of `path` are. Raises CacheUnreadable, TableDamaged."""
+    tuner = sniff(data[:HEAD], str(path))
+    if tuner is None:
+        raise CacheUnreadable(f"{path} is no table of a tuner that is known here")
+    try:
+        table = parse(data, str(path))
+    except ValueError as error:
+        fault = Fault(str(path), str(error))
+        table = Table(tuner.name, str(path), data, (), (), (), (fault,))
+        raise TableDamaged(str(error), table) from error
+    assert table is not None
+    return table

@@ -10,10 +10,9 @@ from shlex import quote
 
 from backend.counted import counted
 from backend.disk.safe import write_atomic
-from backend.disk.tables import read_table, tuner_at
 from backend.errors import CacheUnreadable, StoreError
 from backend.tables.model import Table
-from backend.tables.registry import parse
+from backend.tables.registry import parse, read_table, tuner_at
 from rocm_tui.actions.tables import tables_below, tables_within
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain

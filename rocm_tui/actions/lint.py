@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
-from backend.disk.tables import TableDamaged, read_table
 from backend.errors import CacheUnreadable
 from backend.tables.model import Device, Table
+from backend.tables.registry import TableDamaged, read_table
 from rocm_tui.actions.tables import tables_below
 from rocm_tui.errors import NoSuchSource
 from rocm_tui.tables.findings import Given, Linted

@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from backend.disk.tables import read_table, tuner_at
 from backend.errors import CacheUnreadable, PinRefused, StoreError
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
@@ -24,7 +23,7 @@ from backend.pins.store import PinStore
 from backend.pins.tables import editing_of, entry_of, rewritten
 from backend.tables.edit import NotEditable, assignments, in_words
 from backend.tables.model import Entry, Table, entry_key, table_system
-from backend.tables.registry import tuner_named
+from backend.tables.registry import read_table, tuner_at, tuner_named
 from rocm_tui.errors import NoSuchTuning, UsageError
 from rocm_tui.ingest.formats.tuned_table import NAMES, tuning_of
 from rocm_tui.ingest.records import SourceStatus

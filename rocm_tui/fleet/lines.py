@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backend.wire.codec import WireError, loads
+from backend.wire.codec import WireError, kinds_by_name, line_of_kind, loads, read_kind
 from backend.wire.jobs import Progress
-from backend.wire.lines import in_words, line_of, named
 from rocm_tui.fleet.messages import Done as Said
 from rocm_tui.fleet.messages import Facts, Unit
 
@@ -200,7 +199,7 @@ Line = (
     | Single | Cancelled | Merged | Unmerged | LeftOut | Compiled | Quarantined | Slow | Over
 )  # fmt: skip
 
-_KINDS = named(
+_KINDS = kinds_by_name(
     Begun, Resumed, Chosen, Came, Lost, Lent, Ended, Pulse, Done, Tried, Failed, Single, Cancelled,
     Merged, Unmerged, LeftOut, Compiled, Quarantined, Slow, Over,
 )  # fmt: skip
@@ -208,14 +207,14 @@ _KINDS = named(
 
 def text_of(line: Line, at: float) -> bytes:
     """With its end."""
-    return line_of(line, at=round(at, 3))
+    return line_of_kind(line, at=round(at, 3))
 
 
 def line_in(text: bytes) -> tuple[float, Line] | None:
     """None for what was torn, and for what a later version says."""
     try:
         words = loads(text)
-        line: Line = in_words(words, _KINDS)
+        line: Line = read_kind(words, _KINDS)
     except WireError:
         return None
     at = words.get("at")

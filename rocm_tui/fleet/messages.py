@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from backend.wire import lines
+from backend.wire import codec
 from backend.wire.jobs import CompileResult, Gpu, Progress, TuneJob, TuneResult
 
 
@@ -158,15 +158,15 @@ PROTOCOL = 1
 ToAgent = Offer | Compile | Cancel | Stop
 ToDriver = Hello | Beat | Done | Compiled | Gone
 
-_KINDS = lines.named(Offer, Compile, Cancel, Stop, Hello, Beat, Done, Compiled, Gone)
+_KINDS = codec.kinds_by_name(Offer, Compile, Cancel, Stop, Hello, Beat, Done, Compiled, Gone)
 
 
 def line_of(message: ToAgent | ToDriver) -> bytes:
     """The message as a line, with its end."""
-    return lines.line_of(message)
+    return codec.line_of_kind(message)
 
 
 def message_of(line: bytes | str) -> ToAgent | ToDriver:
     """Raises WireError for what is no message."""
-    message: ToAgent | ToDriver = lines.in_line(line, _KINDS)
+    message: ToAgent | ToDriver = codec.read_line(line, _KINDS)
     return message

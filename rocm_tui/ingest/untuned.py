@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backend.disk.safe import open_regular
-from backend.disk.tables import tuner_at
 from backend.errors import CacheUnreadable
 from backend.model.problem import Problem
 from backend.tables import hipblaslt
 from backend.tables.gemm import Gemm, NotAProblem, problem_of_gemm
 from backend.tables.model import BOM, MAX_LINE, TOO_LONG, NotARow, Tuner
+from backend.tables.registry import tuner_at
 
 Reader = Callable[[bytes], Problem | None]
 """What a line asks for, None for nothing; raises NotAProblem or NotARow."""

@@ -23,7 +23,7 @@ from torch.distributed import TCPStore
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import ChoiceSelected, RanksAsked
-from backend.ranks.turns import SILENCE
+from backend.ranks.job import SILENCE
 from tests.ranks import scenes
 from tests.ranks.__main__ import environment
 from tests.support.hosts import on_host, process_with

@@ -10,9 +10,9 @@ from tests.support.dotted_names import Imported
 
 FLOORS = [
     {"backend.model", "backend.processes"},
-    {"backend.wire", "backend.measure", "backend.tables"},
+    {"backend.wire", "backend.measure"},
     {"backend.disk"},
-    {"backend.cache", "backend.ranks", "backend.toolchain"},
+    {"backend.cache", "backend.ranks", "backend.tables", "backend.toolchain"},
     {"backend.pins", "backend.templates"},
     {"backend.sharing", "backend.reproducer"},
     {"backend.inductor"},

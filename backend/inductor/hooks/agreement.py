@@ -38,8 +38,17 @@ from backend.model.problem import parse_inputs_key
 from backend.model.tuning import Selection
 from backend.processes.tree import identity
 from backend.ranks import job
-from backend.ranks.job import Decision, JobMember, NoBoard, Rank
-from backend.ranks.turns import Late, Lead, Taken, Turns, problem_name
+from backend.ranks.job import (
+    Decision,
+    FoundDecision,
+    JobMember,
+    NoBoard,
+    Rank,
+    RankAgreement,
+    WaitTimedOut,
+    WonClaim,
+    problem_name,
+)
 
 UNAGREED = "ranks do not choose together"
 
@@ -64,7 +73,7 @@ class Agreement:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._pid = 0
-        self._turns: Turns | None = None
+        self._turns: RankAgreement | None = None
         self._known: set[str] = set()
         self._size = 0
         self.trouble = ""
@@ -100,7 +109,7 @@ class Agreement:
         self._turns, self.trouble = None, str(error)
         say_once(f"{UNAGREED}: {error}; each chooses by itself")
 
-    def _joined(self, layout: Any) -> Turns | None:
+    def _joined(self, layout: Any) -> RankAgreement | None:
         if self._pid != os.getpid():  # a fork has nothing of its parent's
             self._pid, self._turns, self.trouble = os.getpid(), None, ""
             self._known = set()
@@ -116,7 +125,7 @@ class Agreement:
             board = channel.board(here.size, Layout(home.current()))
             process = identity(os.getpid()) or f"{os.getpid()}-{secrets.token_hex(8)}"
             me = Rank(here.rank, socket.gethostname(), process, _device(layout))
-            self._turns = turns = Turns(board, me, job.limit(), size=here.size)
+            self._turns = turns = RankAgreement(board, me, job.limit(), size=here.size)
             turns.register()
         except NotYet as error:
             self._pid = 0
@@ -154,7 +163,7 @@ class Turn:
         tuning: TuningWatch,
         choices: Sequence[ChoiceCaller],
         questions: Sequence[str],
-        turns: Turns | None = None,
+        turns: RankAgreement | None = None,
     ) -> None:
         self.choices = choices
         self.why: Selection | None = None
@@ -163,7 +172,7 @@ class Turn:
         self.tuning = tuning
         self._questions = list(questions)
         self._turns = turns
-        self._lead: Lead | None = None
+        self._lead: WonClaim | None = None
         self._decision: Decision | None = None
         self._waited = 0.0
         self._identities = identities(choices, home.current()) if turns is not None else {}
@@ -184,11 +193,11 @@ class Turn:
         while turns is not None and self._questions:
             answer = turns.ask(self._questions[0], self.tuning.awaits)
             self._waited += answer.waited
-            if isinstance(answer, Taken):
+            if isinstance(answer, FoundDecision):
                 if self._takes(answer.decision):
                     return
                 continue
-            if isinstance(answer, Late):
+            if isinstance(answer, WaitTimedOut):
                 self._late(answer)
             else:
                 self._lead = answer
@@ -229,7 +238,7 @@ class Turn:
             )
         return False
 
-    def _late(self, answer: Late) -> None:
+    def _late(self, answer: WaitTimedOut) -> None:
         where = "" if answer.by.host == socket.gethostname() else f" on {answer.by.host}"
         self._alone = True
         self._reason = (

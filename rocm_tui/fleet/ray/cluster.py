@@ -30,8 +30,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import backend
 import rocm_tui
 from backend.errors import brief
-from backend.wire.codec import WireError, loads, read
-from backend.wire.lines import line_of
+from backend.wire.codec import WireError, line_of_kind, loads, read
 from rocm_tui.fleet.messages import Gone, ToDriver, message_of
 from rocm_tui.fleet.ray.actor import AgentActor
 from rocm_tui.fleet.ray.fleet import AUTO, LOCAL
@@ -288,7 +287,7 @@ def main() -> int:
         cluster = Cluster(plan)
         cluster.look()
     except Exception as error:  # the outermost boundary: what Ray raises is of many types
-        tell(line_of(Refused(refusal(plan.address, error))))
+        tell(line_of_kind(Refused(refusal(plan.address, error))))
         return 1
     over = threading.Event()
     threading.Thread(target=_listen, args=(lines, cluster, over), daemon=True).start()
@@ -298,9 +297,9 @@ def main() -> int:
         while not over.is_set():
             if told != cluster.agents:
                 told = cluster.agents
-                tell(line_of(Agents(told)))
+                tell(line_of_kind(Agents(told)))
             for message in messages:
-                tell(line_of(message))
+                tell(line_of_kind(message))
             cluster.look()
             messages = cluster.heard()
     finally:

@@ -91,7 +91,7 @@ def triton_tuning(data: bytes, source: str, when: float | None = None) -> Tuning
         precision="" if is_digest(path.parent.name) else None,
         inputs_key=kernel.inputs,
         choices=_triton_choices(kernel),
-        num_choices=len(kernel.described),
+        num_choices=len(kernel.configs),
         when=when,
         sources=(source,),
     )

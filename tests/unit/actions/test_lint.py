@@ -10,8 +10,8 @@ from threading import Event
 
 import pytest
 
-from backend.disk.tables import read_table
 from backend.tables.model import Device, Table
+from backend.tables.registry import read_table
 from rocm_tui.actions import lint
 from rocm_tui.actions.lint import lint_files
 from rocm_tui.tables.findings import Finding, Given

@@ -85,7 +85,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         seen.append(data)
         return parse(data, path)
 
-    monkeypatch.setattr("backend.disk.tables.parse", spied)
+    monkeypatch.setattr("backend.tables.registry.parse", spied)
     return seen
 
 

@@ -26,7 +26,7 @@ from backend.processes.tree import identity
 from backend.ranks.job import FolderBoard
 from backend.ranks.job import Meeting
 from backend.ranks.job import Decision, Rank
-from backend.ranks.turns import Lead, Turns
+from backend.ranks.job import WonClaim, RankAgreement
 
 folder, clock, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 looks = 0
@@ -43,10 +43,10 @@ def rest(seconds):  # the test reads how often this rank has looked at the board
 
 me = Rank(number, socket.gethostname(), identity(os.getpid()), "cpu")
 board = FolderBoard(Meeting(folder, folder))
-turns = Turns(board, me, 100.0, now, rest, size=4, silence={SILENCE})
+turns = RankAgreement(board, me, 100.0, now, rest, size=4, silence={SILENCE})
 turns.register()
 answer = turns.ask("product")
-if isinstance(answer, Lead):
+if isinstance(answer, WonClaim):
     (clock / f"lead-{{number}}").touch()
     while not (clock / f"decide-{{number}}").exists():
         turns.beat(answer)
@@ -110,9 +110,11 @@ def test_one_that_is_killed_on_another_host_is_followed_by_one_that_waits(tmp_pa
             ranks.append(rank)
         answers, lead = play(folder, clock, ranks)
     kind, choice, waited, after = answers.pop(lead - 1)
-    assert (kind, choice, after) == ("Lead", f"choice-{lead}", "host-0")
+    assert (kind, choice, after) == ("WonClaim", f"choice-{lead}", "host-0")
     assert waited >= 5.0  # it may have begun a look just before the sixth second
-    assert [tuple(answer[:3]) for answer in answers] == [("Taken", f"choice-{lead}", 10.0)] * 2
+    assert [tuple(answer[:3]) for answer in answers] == [
+        ("FoundDecision", f"choice-{lead}", 10.0)
+    ] * 2
 
 
 def play(folder: Path, clock: Clock, ranks: list[subprocess.Popen[str]]) -> tuple[list[Any], int]:

@@ -13,8 +13,21 @@ from typing import Any
 
 import pytest
 
-from backend.ranks.job import Board, Decision, FolderBoard, Meeting, NoBoard, Rank
-from backend.ranks.turns import GRACE, SILENCE, Late, Lead, Taken, Turns, problem_name
+from backend.ranks.job import (
+    GRACE,
+    SILENCE,
+    Board,
+    Decision,
+    FolderBoard,
+    FoundDecision,
+    Meeting,
+    NoBoard,
+    Rank,
+    RankAgreement,
+    WaitTimedOut,
+    WonClaim,
+    problem_name,
+)
 
 PROBLEM = problem_name("mm", "8x8")
 OTHER = problem_name("mm", "9x9")
@@ -50,27 +63,27 @@ class Job:
         self.far: set[str] = set()
         self.board = board
 
-    def rank(self, number: int, limit: float = 30.0) -> Turns:
+    def rank(self, number: int, limit: float = 30.0) -> RankAgreement:
         me = Rank(number, "here", f"process {number}", "cpu")
-        turns = Turns(self.board(), me, limit, self.clock.now, self.clock.rest, self.alive)
+        turns = RankAgreement(self.board(), me, limit, self.clock.now, self.clock.rest, self.alive)
         turns.register()
         return turns
 
     def alive(self, process: str) -> bool | None:
         return None if process in self.far else process not in self.dead
 
-    def kill(self, turns: Turns) -> None:
+    def kill(self, turns: RankAgreement) -> None:
         self.dead.add(turns.me.process)
 
 
-def decision(turns: Turns, hash: str) -> Decision:
+def decision(turns: RankAgreement, hash: str) -> Decision:
     return Decision(turns.me, "mm", hash, hash, 1.0, {hash: 0.5, "other": 1e300})
 
 
-def choose(turns: Turns, hash: str, problem: str = PROBLEM) -> Decision:
+def choose(turns: RankAgreement, hash: str, problem: str = PROBLEM) -> Decision:
     """Ask, be the one to choose, choose."""
     lead = turns.ask(problem)
-    assert isinstance(lead, Lead)
+    assert isinstance(lead, WonClaim)
     made = turns.decide(problem, decision(turns, hash))
     turns.end(lead)
     return made
@@ -101,7 +114,7 @@ def job(request: pytest.FixtureRequest) -> Job:
 def test_rank_0_chooses_and_the_others_take_it(job: Job) -> None:
     first, second = job.rank(0), job.rank(1)
     lead = first.ask(PROBLEM)
-    assert isinstance(lead, Lead) and lead.waited == 0.0
+    assert isinstance(lead, WonClaim) and lead.waited == 0.0
 
     def done() -> None:
         first.decide(PROBLEM, decision(first, "fast"))
@@ -109,11 +122,11 @@ def test_rank_0_chooses_and_the_others_take_it(job: Job) -> None:
 
     job.clock.at(5.0, done)
     taken = second.ask(PROBLEM)
-    assert isinstance(taken, Taken) and 5.0 <= taken.waited < 5.2
+    assert isinstance(taken, FoundDecision) and 5.0 <= taken.waited < 5.2
     assert (taken.decision.hash, taken.decision.by) == ("fast", first.me)
     assert taken.decision.timings == {"fast": 0.5, "other": 1e300}
     again = first.ask(PROBLEM)
-    assert isinstance(again, Taken) and again.waited == 0.0
+    assert isinstance(again, FoundDecision) and again.waited == 0.0
 
 
 def test_a_problem_is_left_to_rank_0_for_a_moment_that_gets_shorter(job: Job) -> None:
@@ -133,7 +146,7 @@ def test_rank_0_is_waited_for_again_once_it_comes(job: Job) -> None:
     for n in range(8):
         choose(second, "own", problem_name(str(n)))
     choose(first, "fast")
-    assert isinstance(second.ask(PROBLEM), Taken)
+    assert isinstance(second.ask(PROBLEM), FoundDecision)
     began = job.clock.seconds
     choose(second, "own", OTHER)
     assert job.clock.seconds - began >= GRACE
@@ -147,10 +160,10 @@ def test_of_the_others_the_lowest_that_asks_is_the_first(job: Job) -> None:
 
     def ask(number: int) -> None:
         me = Rank(number, "", f"process {number}", "")
-        turns = Turns(job.board(), me, 20.0, alive=job.alive)
+        turns = RankAgreement(job.board(), me, 20.0, alive=job.alive)
         start.wait()
         answer = answers[number] = turns.ask(PROBLEM)
-        if isinstance(answer, Lead):
+        if isinstance(answer, WonClaim):
             turns.decide(PROBLEM, decision(turns, f"of {number}"))
 
     start = threading.Barrier(7)
@@ -159,28 +172,28 @@ def test_of_the_others_the_lowest_that_asks_is_the_first(job: Job) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    leads = [n for n, answer in answers.items() if isinstance(answer, Lead)]
+    leads = [n for n, answer in answers.items() if isinstance(answer, WonClaim)]
     assert len(leads) == 1 and len(answers) == 7
-    taken = {a.decision.hash for a in answers.values() if isinstance(a, Taken)}
+    taken = {a.decision.hash for a in answers.values() if isinstance(a, FoundDecision)}
     assert taken == {f"of {leads[0]}"}
 
 
 def test_who_dies_while_it_chooses_is_followed_by_one_that_waits(job: Job) -> None:
     first, second, third = (job.rank(n) for n in range(3))
-    assert isinstance(first.ask(PROBLEM), Lead)
+    assert isinstance(first.ask(PROBLEM), WonClaim)
     job.clock.at(4.0, lambda: job.kill(first))
     lead = second.ask(PROBLEM)
-    assert isinstance(lead, Lead) and 4.0 <= lead.waited < 4.2
+    assert isinstance(lead, WonClaim) and 4.0 <= lead.waited < 4.2
     job.clock.at(6.0, lambda: second.decide(PROBLEM, decision(second, "of 1")))
     taken = third.ask(PROBLEM)
-    assert isinstance(taken, Taken) and taken.decision.hash == "of 1"
+    assert isinstance(taken, FoundDecision) and taken.decision.hash == "of 1"
 
 
 def test_one_of_another_host_is_given_up_when_it_shows_no_sign_of_life(job: Job) -> None:
     first, second = job.rank(0), job.rank(1, limit=10 * SILENCE)
     job.far.add(first.me.process)
     lead = first.ask(PROBLEM)
-    assert isinstance(lead, Lead)
+    assert isinstance(lead, WonClaim)
 
     def work() -> None:
         before = first.board.last_beat(lead.claim)
@@ -190,45 +203,45 @@ def test_one_of_another_host_is_given_up_when_it_shows_no_sign_of_life(job: Job)
     for at in range(20, 200, 20):  # it is at work for three minutes
         job.clock.at(float(at), work)
     answer = second.ask(PROBLEM)
-    assert isinstance(answer, Lead) and 180 + SILENCE <= answer.waited < 180 + SILENCE + 1
+    assert isinstance(answer, WonClaim) and 180 + SILENCE <= answer.waited < 180 + SILENCE + 1
 
 
 def test_nobody_waits_longer_than_the_limit_and_then_not_again(job: Job) -> None:
     first, second = job.rank(0), job.rank(1)
-    assert isinstance(first.ask(PROBLEM), Lead)  # and it is stopped
+    assert isinstance(first.ask(PROBLEM), WonClaim)  # and it is stopped
     late = second.ask(PROBLEM)
-    assert isinstance(late, Late) and 30.0 <= late.waited < 30.2 and late.by == first.me
+    assert isinstance(late, WaitTimedOut) and 30.0 <= late.waited < 30.2 and late.by == first.me
     assert second.decide(PROBLEM, decision(second, "of 1")).hash == "of 1"
     stopped = job.rank(0)
     assert stopped.decide(PROBLEM, decision(stopped, "of 0")).hash == "of 1"  # it goes on
     first._held.clear()
-    assert isinstance(first.ask(OTHER), Lead)
+    assert isinstance(first.ask(OTHER), WonClaim)
     late = second.ask(OTHER)
-    assert isinstance(late, Late) and late.waited < 1.2
+    assert isinstance(late, WaitTimedOut) and late.waited < 1.2
 
 
 def test_nobody_waits_while_others_may_wait_for_it(job: Job) -> None:
     """Two that tune two problems inside of each other, the other way round."""
     first, second = job.rank(0), job.rank(1)
-    assert isinstance(first.ask(PROBLEM), Lead) and isinstance(second.ask(OTHER), Lead)
+    assert isinstance(first.ask(PROBLEM), WonClaim) and isinstance(second.ask(OTHER), WonClaim)
     for turns, problem in ((first, OTHER), (second, PROBLEM)):
         inner = turns.ask(problem)
-        assert isinstance(inner, Lead) and not inner.claim and inner.waited == 0.0
+        assert isinstance(inner, WonClaim) and not inner.claim and inner.waited == 0.0
 
 
 def test_a_turn_that_is_given_up_is_another_s(job: Job) -> None:
     first, second = job.rank(0), job.rank(1)
     lead = first.ask(PROBLEM)
-    assert isinstance(lead, Lead)
+    assert isinstance(lead, WonClaim)
     job.clock.at(3.0, lambda: first.end(lead))
     after = second.ask(PROBLEM)
-    assert isinstance(after, Lead) and after.waited < 3.5
-    assert isinstance(first.ask(OTHER), Lead)  # it holds nothing any more
+    assert isinstance(after, WonClaim) and after.waited < 3.5
+    assert isinstance(first.ask(OTHER), WonClaim)  # it holds nothing any more
 
 
 def test_a_rank_that_was_started_again_is_known_by_its_new_process(job: Job) -> None:
     job.rank(0)
-    again = Turns(job.board(), Rank(0, "here", "process 10", "cpu"), 1.0)
+    again = RankAgreement(job.board(), Rank(0, "here", "process 10", "cpu"), 1.0)
     again.register()
     assert again.rank(0) == again.me
     assert job.rank(1).met(8) == [again.me]
@@ -300,22 +313,22 @@ def test_looks_get_rarer_as_a_job_gets_larger(job: Job, size: int, least: int, m
     first, second = job.rank(0), job.rank(1, limit=50.0)
     job.far.add(first.me.process)
     lead = first.ask(PROBLEM)
-    assert isinstance(lead, Lead)
+    assert isinstance(lead, WonClaim)
     for second_ in range(1, 50):
         job.clock.at(float(second_), lambda: first.beat(lead))
     counted = Counted(second.board)
     second.board, second.size = counted, size
     late = second.ask(PROBLEM)
-    assert isinstance(late, Late) and 50.0 <= late.waited < 50.2
+    assert isinstance(late, WaitTimedOut) and 50.0 <= late.waited < 50.2
     assert least < counted.asked * size / late.waited < most  # requests a second, of all ranks
 
 
 def test_who_is_waited_for_is_told_where_it_changes(job: Job) -> None:
     first, second = job.rank(0), job.rank(1)
     lead = first.ask(PROBLEM)
-    assert isinstance(lead, Lead)
+    assert isinstance(lead, WonClaim)
     job.clock.at(5.0, lambda: job.kill(first))
     told: list[int | None] = []
-    assert isinstance(second.ask(PROBLEM, told.append), Lead) and told == [0, None]
+    assert isinstance(second.ask(PROBLEM, told.append), WonClaim) and told == [0, None]
     told.clear()
-    assert isinstance(job.rank(0).ask(OTHER, told.append), Lead) and told == []
+    assert isinstance(job.rank(0).ask(OTHER, told.append), WonClaim) and told == []
