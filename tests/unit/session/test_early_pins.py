@@ -15,6 +15,7 @@ from rocm_tui.render.tunings import cells
 from rocm_tui.session.feed import Feed, Inbox, Keeper
 from rocm_tui.session.in_use import gain, in_use, lead, time_ms
 from rocm_tui.session.model import Row
+from rocm_tui.session.reconciler import Reconciler
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
 
 KEY = TuningKey("mm", inputs(8), "highest")
@@ -99,3 +100,23 @@ def test_pins_that_cannot_be_read_or_are_gone_hold_no_row_back(tmp_path: Path) -
     layout.pins.unlink()
     Keeper(layout, inbox, awaited=True).reconcile(read_only=True)
     assert inbox.take(10)[0].pins == []
+
+
+def test_to_stop_waits_for_what_is_being_told(tmp_path: Path) -> None:
+    class Slow(Inbox):
+        told = False
+
+        def put_awaited(self, keys: frozenset[tuple[str, str]]) -> None:
+            time.sleep(0.2)
+            self.told = True
+
+    layout = Layout(tmp_path)
+    layout.pins.parent.mkdir()
+    layout.pins.write_text("{}")
+    inbox = Slow(lambda: None)
+    reconciler = Reconciler(layout, inbox)
+    reconciler.stop()  # it was not started
+    reconciler = Reconciler(layout, inbox)
+    reconciler.start()
+    reconciler.stop()
+    assert inbox.told
