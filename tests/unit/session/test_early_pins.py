@@ -9,13 +9,14 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
+from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from rocm_tui.ingest.records import Seen
 from rocm_tui.render.detail import row_verdict
 from rocm_tui.render.tunings import cells
-from rocm_tui.session.feed import Feed, Inbox, Keeper
+from rocm_tui.session.feed import Feed, Inbox, Keeper, Reconciler
 from rocm_tui.session.in_use import gain, in_use, lead, time_ms
 from rocm_tui.session.model import Row
-from rocm_tui.session.reconciler import Reconciler
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
 
 KEY = TuningKey("mm", inputs(8), "highest")
@@ -68,6 +69,8 @@ def test_a_row_waits_for_its_pin_and_never_names_the_unpinned_winner(tmp_path: P
         used = in_use(row)
         assert used is not None and used.hash == "mm-bb" and row.pin_state == "active"
         assert "●" in shown(row)["pin"]
+        feed.inbox.put_records([Seen("/x.jsonl#1", Tuning("bmm"))])
+        until(lambda: len(rows_of(feed)) == 3)
 
 
 def test_the_thread_tells_what_is_pinned_first(tmp_path: Path) -> None:
