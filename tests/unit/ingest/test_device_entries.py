@@ -158,6 +158,11 @@ def test_a_session_log_is_of_the_device_whose_kernels_it_tells_of(tmp_path: Path
     elsewhere.write_bytes(log.read_bytes())
     (seen,) = [r for r in read_sources([str(elsewhere)]) if isinstance(r, Seen)]
     assert seen.tuning.device_index is None
+    for module in tmp_path.glob("??/*.py"):
+        module.unlink()
+    devices._hashes_of.cache_clear()
+    (seen,) = [r for r in read_sources([str(log)]) if isinstance(r, Seen)]
+    assert seen.tuning.device_index is None
 
 
 def test_a_session_log_with_one_device_reads_no_module(tmp_path: Path, read: list[str]) -> None:
