@@ -69,7 +69,7 @@ def test_a_link_on_the_way(tmp_path: Path, at: int) -> None:
     place = [root, *reversed(path.parents[:3]), path][at]
     place.rename(tmp_path / "real")
     place.symlink_to(tmp_path / "real")
-    with pytest.raises(UnsafePath, match="symlink"):
+    with pytest.raises(UnsafePath, match=f"{place}.* is a symlink"):
         trusted.read_file(root, path)
 
 

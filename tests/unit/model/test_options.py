@@ -6,7 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from backend.model.choice import Choice
 from backend.model.options import Options, of_hash, of_text, of_values, options, text_of
+from backend.model.tuning import Tuning
+from rocm_tui.jobs.tune import problem_of
 
 GIVEN: dict[str, dict[str, object]] = {
     "convolution": {"stride": [2, 1], "transposed": False, "groups": 12},
@@ -78,3 +81,20 @@ def test_what_is_no_number_is_left_out() -> None:
 def test_foreign_text_tells_nothing(text: str) -> None:
     known: Options = options({})
     assert of_text(text) == known
+
+
+def test_a_problem_is_given_what_the_hash_of_atens_choice_tells() -> None:
+    one, two = (
+        Choice("convolution", f"convolution-bias=None-groups=1-stride=({at}, {at})-c{at}")
+        for at in (1, 2)
+    )
+    other = Choice("triton_convolution2d_1", "triton_convolution2d-c3")
+    shapes, strides = ((2, 16, 8, 8), (16, 16, 3, 3)), ((1024, 1, 128, 16), (144, 1, 48, 16))
+
+    def told(*choices: Choice) -> Options:
+        dtypes = ("torch.float16",) * 2
+        return problem_of(Tuning("convolution", shapes, strides, dtypes, choices=choices)).options
+
+    assert told(two, other) == of_hash("convolution", two.hash or "") != ()
+    assert told(one, other) not in ((), told(two, other))
+    assert told(one, two) == (), "which of them it was is not known"

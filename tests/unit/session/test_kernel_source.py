@@ -74,3 +74,6 @@ def test_nothing_is_guessed(layout: Layout, tmp_path: Path) -> None:
         source_of(tuning(other), other, SESSION, layout)
     with pytest.raises(NoKernelSource):
         source_of(tuning(choice), choice, SESSION, Layout(tmp_path / "elsewhere"))
+    lost = Choice("rocm_triton_1", "rocm_triton-c1", 0.1)
+    with pytest.raises(NoKernelSource, match="the module of rocm_triton-c1 is not in"):
+        source_of(tuning(lost), lost, SESSION, layout)
