@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,11 @@ def test_a_compiler_that_hangs_does_not_hang_doctor(
     monkeypatch.setattr(doctor, "_COMPILER_PATIENCE", 0.5)
     (check,) = doctor._compilers()
     assert check.verdict == "note" and check.value.endswith("does not answer")
+
+
+def test_only_an_encoding_that_lacks_letters_is_noted(tmp_path: Path) -> None:
+    names = {check.name for check in doctor.examine(Layout(tmp_path), "/no/python")}
+    assert ("encoding" in names) == (sys.getfilesystemencoding() != "utf-8")
 
 
 def test_a_pin_that_does_not_hold_is_noted(layout: Layout) -> None:

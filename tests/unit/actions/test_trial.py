@@ -70,6 +70,8 @@ def graph_row(id: str, share: float = 0.5, *, uses: bool = True, **more: Any) ->
 def test_the_graph_with_the_tuning_in_which_most_time_is_spent() -> None:
     graphs = [graph_row("aaa0001", uses=False), graph_row("bbb0001"), graph_row("ccc0001", 0.5)]
     assert graph_for(row(), graphs).id == "bbb0001"
+    unknown = replace(graph_row("ddd0001"), share=None)
+    assert graph_for(row(), [unknown, *graphs, graph_row("eee0001", 0.6)]).id == "eee0001"
     assert graph_for(row(), graphs, "c").id == "ccc0001"
     with pytest.raises(NotTried, match="graph aaa0001 does not contain tuning abc1234"):
         graph_for(row(), graphs, "aaa")
