@@ -14,6 +14,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.errors import QueryError
 from rocm_tui.session.model import Row
+from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
 from rocm_tui.session.query.grammar import EVERYTHING, LONGEST, parse, read
 from rocm_tui.session.query.match import ordered, predicate
@@ -241,3 +242,11 @@ def test_rows_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     list(map(predicate(parse("op:mm"), facts), rows))
     facts.keep(rows[:10], 10)
     assert facts.held == 10
+
+
+def test_what_rows_are_called_is_offered_with_how_many_there_are() -> None:
+    completion = Completion(ROWS, FACTS, {})
+    offers = {offer.text: offer.about for offer in completion.offers("mm rank:")}
+    assert offers == {"mm rank:3": "1 tuning", "mm rank:0": "1 tuning"}
+    assert [offer.text for offer in completion.offers("op:m")] == ["op:mm"]
+    assert completion.offers("rank:3") == completion.offers("gain:1") == []
