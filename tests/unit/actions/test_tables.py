@@ -96,3 +96,14 @@ def test_what_cannot_be_read_in_a_folder(folder: Path, capsys: pytest.CaptureFix
     assert code == 1 and "1 line unreadable: cut off on line 1" in out
     code, _, err = said(capsys, "cover", "tunableop_untuned0.csv", "tables")
     assert code == 0 and f"{name} is damaged: cut off on line 1" in err
+
+
+def test_a_table_that_is_as_it_was_is_not_read_again(folder: Path) -> None:
+    path = folder / "tunableop_results0.csv"
+    before = tables.shelve([str(path)])
+    again = tables.shelve([str(path)], before)
+    assert again.shelf.tables[0] is before.shelf.tables[0]
+    (table,) = before.shelf.tables
+    path.unlink()
+    assert tables.tables_within(1 << 20, [str(path)], {str(path): table}) == ([table], 0)
+    assert tables.tables_within(1 << 20, [str(path)]) == ([], 1)

@@ -21,6 +21,7 @@ from rocm_tui.jobs.limits import JobError, Limits, WorkerDied
 from rocm_tui.jobs.queue import JobQueue, Order
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.jobs.warm import Needs, Workers, needs_of
+from rocm_tui.jobs.worker import Stale
 from tests.support.odd_workers import Odd, odd_python
 from tests.support.places import ROOT
 from tests.support.terminal_lab import alive
@@ -132,6 +133,12 @@ def test_one_that_died_while_it_waited_harms_no_job(lab: Lab) -> None:
     (idle,) = workers._idle
     wait(lambda: not idle.worker.alive, "killed, and its supervisor is gone too")
     assert lab.run(workers) != first
+
+
+def test_a_new_one_that_is_stale_at_once_fails_the_job(lab: Lab) -> None:
+    with pytest.raises(Stale):
+        lab.run(lab.workers(), "stale")
+    assert len(lab.pids) == 1
 
 
 def test_one_whose_torch_was_replaced_gives_the_job_to_a_new_one(lab: Lab) -> None:
