@@ -199,7 +199,7 @@ def test_files_of_other_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (sparse, "bigger than 8 GiB"),
         (tmp_path, "regular file"),
         (Path("/dev/zero"), "regular file"),
-        (tmp_path / "nothing", "No such file"),
+        (tmp_path / "nothing", "read: No such file or directory$"),
     ):
         with pytest.raises(MegaCacheInvalid, match=why):
             read_mega_cache(path)
