@@ -21,7 +21,7 @@ from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.config.reading import config
 from rocm_tui.errors import RocmTuiError, UsageError
-from rocm_tui.launch.run import run
+from rocm_tui.launch.run import MakeLine, RunOptions, run
 from rocm_tui.session.numbers import running, shorten
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def run_command(
         raise UsageError("--measure-kernels takes seconds for one kernel, 3600 at most")
     _migrate(common.layout_at(cache_dir))
     implied = agree_timeout is not None or agree_dir is not None or all_devices
-    return run(
-        argv,
+    options = RunOptions(
         quiet=quiet,
         max_autotune=max_autotune,
         templates=templates,
@@ -126,9 +125,9 @@ def run_command(
         measure_kernels=measure_kernels,
         cache_dir=cache_dir,
         id=id,
-        make_line=(lambda layout, run: None) if quiet else run_line,
-        tell_ranks=_differences,
     )
+    make_line: MakeLine = (lambda layout, run: None) if quiet else run_line
+    return run(argv, options, make_line=make_line, tell_ranks=_differences)
 
 
 def _differences(layout: Layout, run: str, logs: Sequence[Path]) -> str:

@@ -66,8 +66,10 @@ def watch_command(
         )
     if not program:
         raise UsageError("-- needs a command: rocm-tui watch -- python train.py")
-    from rocm_tui.launch.launched import Launched  # most screens start no program
-    from rocm_tui.launch.program import ending
+    from rocm_tui.launch.program import (
+        Launched,  # most screens start no program
+        ending,
+    )
 
     launched = Launched(program, layout, options=["--max-autotune"] if max_autotune else [])
     paths = list(dict.fromkeys((*paths, str(layout.root))))
@@ -104,7 +106,7 @@ def demo_command(python: str | None, cache_dir: Path | None) -> int:
     The demo keeps its own cache directory: a pin made in it holds in the next demo.
     """
     from rocm_tui.environment import find_python  # most screens start no program
-    from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Launched
 
     python = find_python(python)
     root = (cache_dir or _default_dir()).absolute()

@@ -1,18 +1,118 @@
-"""What a screen knows of a program and shows of it: its name, how it does, the file of its output
-and the last lines of that."""
+"""Programs that run beside the screen, under `rocm-tui run`: the terminal, the end and the output
+of one that this screen started, and those that another screen started and left running.
+
+A program has a session and a terminal of its own, one that can do nothing but show lines
+(`TERM=dumb`), and no input: keys are the screen's, so a Ctrl-C there does not reach it. All that it
+writes is kept in a file, byte for byte, by a process that is not the screen (`copier`): it goes on
+when the screen or its terminal is gone, however they went, and ends when it is asked to. Another
+screen finds the program by what its run recorded, and shows the file of its output.
+
+Output is shown as lines, made harmless; the last ones are kept. A carriage return begins the line
+again, as progress bars have it. Cursor moves and colours are taken out.
+"""
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+import fcntl
+import math
 import os
+import select
+import shlex
 import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
 import time
-from collections.abc import Callable
+import tty
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rocm_tui.harmless import plain
+from backend.disk.layout import Layout
+from backend.disk.safe import check_file, make_folder
+from backend.disk.sessions import read_log
+from backend.model.events import ProcessExited, SessionStarted
+from backend.model.session import Session
+from backend.processes.tree import lives
+from rocm_tui.harmless import clean, plain
 from rocm_tui.launch.copier import LOST
-from rocm_tui.launch.output import OutputLines
+from rocm_tui.launch.run import RUN_LOG, run_id
+
+MOST_LINES = 10_000
+MOST_CHARACTERS = 4_000
+"""Of one line; what is longer goes on in the next."""
+_SLACK = 1_000
+"""Lines that are dropped in one go."""
+
+
+class OutputLines:
+    """The lines are numbered from 0 on; of those, `first` and later are kept. Safe to use from two
+    threads."""
+
+    def __init__(self, most: int = MOST_LINES) -> None:
+        self.first = 0
+        self._most = most
+        self._lines: list[str] = []
+        self._begun = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._lock = threading.Lock()
+
+    def feed(self, data: bytes) -> None:
+        """Take what was read next; pieces may be cut anywhere."""
+        *whole, begun = (self._begun + self._decode(data)).split("\n")
+        with self._lock:
+            for text in whole:
+                self._lines += _pieces(_last_writing(text))
+            self._begun = begun
+            if len(begun) > MOST_CHARACTERS:
+                self._begun = _last_writing(begun)[:MOST_CHARACTERS]
+                if "\r" not in begun:
+                    self._lines += _pieces(begun)
+                    self._begun = ""
+            beyond = len(self._lines) - self._most
+            if beyond >= min(_SLACK, self._most):
+                del self._lines[:beyond]
+                self.first += beyond
+
+    @property
+    def end(self) -> int:
+        """How many lines have ended so far."""
+        return self.first + len(self._lines)
+
+    @property
+    def begun(self) -> str:
+        """The line that has not ended; empty where there is none."""
+        return clean(_last_writing(self._begun))
+
+    def since(self, number: int) -> tuple[int, list[str]]:
+        """The lines from `number` on that are kept, and the number of the first of them."""
+        with self._lock:
+            start = max(number, self.first)
+            return start, self._lines[start - self.first :]
+
+    def last(self, count: int) -> list[str]:
+        """The last lines that say something, the begun one too."""
+        with self._lock:
+            tail = self._lines[-4 * count :]
+        told = [line for line in (*tail, self.begun) if line.strip()]
+        return told[-count:]
+
+
+def _last_writing(text: str) -> str:
+    """What stands in a line that was begun anew with each carriage return."""
+    return text.rstrip("\r").rpartition("\r")[2]
+
+
+def _pieces(text: str) -> list[str]:
+    text = clean(text)
+    ends = range(0, max(1, len(text)), MOST_CHARACTERS)
+    return [text[at : at + MOST_CHARACTERS] for at in ends]
+
 
 OUTPUT = ".output.log"
 """Ends the name of such a file, which lies among the logs of sessions."""
@@ -134,3 +234,248 @@ def ending(code: int | None) -> str:
         return f"signal {-code}, {signal.Signals(-code).name}"
     except ValueError:
         return f"signal {-code}"
+
+
+_DRAIN = 0.5
+"""Seconds that its end waits for that of its output, which what it left running may hold open."""
+_PATIENCE = 10.0
+"""Seconds that the program has to end in order."""
+_COPIER = Path(__file__).with_name("copier.py")
+
+
+class Launched(Program):
+    """Starts at `start`."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        layout: Layout,
+        *,
+        options: Sequence[str] = (),
+        title: str = "",
+        env: Mapping[str, str] = os.environ,
+    ) -> None:
+        """`options` are those of `rocm-tui run`; `title` is how it is called, else by its words."""
+        run = run_id()
+        log = layout.sessions / f"{run}{OUTPUT}"
+        super().__init__(title or shlex.join(command), log, time.time())
+        self._layout = layout
+        ours = ["--id", run, "--cache-dir", str(layout.root)]
+        self._words = [sys.executable, "-m", "rocm_tui", "run", *options, *ours, "--", *command]
+        self._env = {**env, "TERM": "dumb"}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._copier: subprocess.Popen[bytes] | None = None
+        self._terminal = -1
+
+    # What a screen does.
+
+    def start(self) -> None:
+        """Raises OSError and UnsafePath, where its output cannot be kept."""
+        make_folder(self._layout.root, self.log.parent)
+        check_file(self._layout.root, self.log)
+        self._terminal, theirs = os.openpty()
+        bell, rope = os.pipe()
+        tty.setraw(theirs)  # what it writes arrives as it is
+        self.resize(*_size())
+        self.began = time.time()
+        try:
+            with self.log.open("xb", buffering=0) as log:
+                self._copier = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(_COPIER), str(rope)],
+                    stdin=self._terminal,
+                    stdout=log,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[rope],
+                    start_new_session=True,
+                )
+            self.open_log()
+            self._process = subprocess.Popen(
+                self._words,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=theirs,
+                stderr=theirs,
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+            os.close(rope)
+        self.pid = self._process.pid
+        threading.Thread(target=self._follow, args=(bell,), name="output", daemon=True).start()
+
+    def resize(self, width: int, height: int) -> None:
+        if self._terminal < 0:
+            return
+        with contextlib.suppress(OSError):
+            size = struct.pack("HHHH", height, width, 0, 0)
+            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
+
+    def end(self) -> None:
+        """End it with all of its process group, politely first, and wait; safe to call again."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process is None or not self.running:
+                return
+            self.send(number)
+            until = time.monotonic() + _PATIENCE
+            while self.running and time.monotonic() < until:
+                time.sleep(0.02)
+
+    def send(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is None or not self.running:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if number == signal.SIGKILL:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)  # `run` passes it on
+
+    # In our own threads.
+
+    def _follow(self, bell: int) -> None:
+        """Until nobody can write any more: what the program left running may write after its end.
+        Then the terminal is closed, so that nobody waits for a reader who is gone."""
+        process, copier = self._process, self._copier
+        assert process is not None and copier is not None
+        ended, told = os.pipe()
+        threading.Thread(target=_wait, args=(process, told), name="exit", daemon=True).start()
+        waiting, until = [bell, ended], math.inf
+        while waiting:
+            rest = None if until == math.inf else max(0.0, until - time.monotonic())
+            ready, _, _ = select.select(waiting, [], [], rest)
+            rung = os.read(bell, 4096) if bell in ready else b""
+            if bell in ready and not rung:
+                waiting.remove(bell)
+                self._close_terminal()
+                copier.wait()
+            failed = max(rung, default=0)
+            if failed and not self.lost:
+                self.lost = os.strerror(failed)
+            if self.take() or failed:
+                self.ring()
+            if ended in ready:
+                waiting.remove(ended)
+                until = time.monotonic() + _DRAIN
+            if until < math.inf and (bell not in waiting or time.monotonic() >= until):
+                until = math.inf
+                self._ended(process)
+        os.close(bell)
+        os.close(ended)
+
+    def _close_terminal(self) -> None:
+        terminal, self._terminal = self._terminal, -1
+        os.close(terminal)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        self.code = process.wait()
+        self.seconds = time.time() - self.began
+        self.ring()
+
+
+def _wait(process: subprocess.Popen[bytes], told: int) -> None:
+    process.wait()
+    os.close(told)  # which makes the other end readable
+
+
+def _size() -> tuple[int, int]:
+    try:
+        size = os.get_terminal_size(2)
+    except OSError:
+        return 100, 40
+    return size.columns or 100, size.lines or 40
+
+
+_PAUSE = 0.5
+"""Seconds between two looks, while somebody shows it."""
+_MOST = 20
+"""Files that are looked into, the newest first."""
+
+
+class Detached(Program):
+    """Follows its file while somebody listens."""
+
+    def __init__(self, log: Path, session: Session) -> None:
+        super().__init__(shlex.join(session.argv), log, session.started)
+        self.pid = session.pid
+        self._identity = session.process
+        self._watching: threading.Thread | None = None
+        self.look()
+
+    def look(self) -> bool:
+        """See how it does, and what it has written; False where that is nothing new."""
+        if not self.running:
+            return False
+        over = lives(self._identity) is False
+        if self._file is None:
+            with contextlib.suppress(OSError):
+                self.open_log()
+        new = self.take()
+        _, end = _record(self.log)
+        if end is None and not over:
+            return new
+        if end is not None:
+            self.code, self.seconds = end.status, max(0.0, end.when - self.began)
+        else:  # nobody saw its end
+            self.seconds = max(0.0, self._written() - self.began)
+        return True
+
+    def _written(self) -> float:
+        try:
+            return self.log.stat().st_mtime
+        except OSError:
+            return self.began
+
+    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+        hush = super().listen(heard)
+        if self._watching is None and self.running:
+            self._watching = threading.Thread(target=self._watch, name="detached", daemon=True)
+            self._watching.start()
+        return hush
+
+    def _watch(self) -> None:
+        pause = threading.Event()
+        while self._listeners and self.running:
+            pause.wait(_PAUSE)
+            if self.look():
+                self.ring()
+        self._watching = None
+
+    def send(self, number: signal.Signals) -> None:
+        if self.pid is not None and lives(self._identity):
+            with contextlib.suppress(OSError):  # it is another's, or has just ended
+                os.kill(self.pid, number)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptProgram:
+    """One that a screen started, and the file of its output."""
+
+    log: Path
+    session: Session
+    running: bool
+
+
+def kept_programs(layout: Layout) -> list[KeptProgram]:
+    """Those that run before those that have ended, the newest first."""
+    found = []
+    for log in _newest(layout.sessions):
+        session, end = _record(log)
+        if session is not None:
+            running = end is None and lives(session.process) is not False
+            found.append(KeptProgram(log, session, running))
+    return sorted(found, key=lambda one: (not one.running, -one.session.started))
+
+
+def _newest(folder: Path) -> list[Path]:
+    written: list[tuple[float, Path]] = []
+    for path in folder.glob(f"*{OUTPUT}"):
+        with contextlib.suppress(OSError):
+            written.append((path.stat().st_mtime, path))
+    return [path for _, path in sorted(written, reverse=True)[:_MOST]]
+
+
+def _record(log: Path) -> tuple[Session | None, ProcessExited | None]:
+    """What `run` wrote of the program with this output: who it is, and its end."""
+    events, _ = read_log(log.with_name(log.name.removesuffix(OUTPUT) + RUN_LOG))
+    started = next((e.session for e in events if isinstance(e, SessionStarted)), None)
+    return started, next((e for e in events if isinstance(e, ProcessExited)), None)

@@ -1,8 +1,12 @@
-"""`rocm-tui run`: the user's program, unchanged, with our hooks within its reach.
+"""`rocm-tui run`: the user's program, unchanged, with our hooks within its reach; what the run
+itself sees of it, and the line at its end.
 
 The child keeps our process group and terminal, so Ctrl-C and Ctrl-Z reach it as without us; what
 is sent to us alone (SIGTERM, SIGHUP, SIGUSR1, ...) is passed on. We end as the child ends: with
 its exit code, or by the same signal.
+
+The run records the beginning of the program, torch being imported, and the end. The program's own
+log begins when torch is there.
 """
 
 from __future__ import annotations
@@ -17,15 +21,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, Protocol
 
+from backend.cache import configs
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.disk.safe import check_file, make_folder
+from backend.disk.sessions import EventWriter, read_log
 from backend.errors import StoreError
 from backend.inductor.hooks.environment import (
     ALL_DEVICES,
@@ -34,14 +41,233 @@ from backend.inductor.hooks.environment import (
     MEASURE,
     SHARES,
     TEMPLATES,
+    rank,
 )
+from backend.model.events import (
+    ActivityChanged,
+    ChoiceSelected,
+    Event,
+    GraphCompiled,
+    HooksOff,
+    ProcessExited,
+    SessionStarted,
+    TuningMeasured,
+    TuningStarted,
+)
+from backend.model.inductor_kernel import is_digest
+from backend.model.session import Session
+from backend.processes import tree
 from backend.processes.signals import die_by
+from backend.processes.tree import identity
 from backend.ranks.job import AGREE, FOLDER
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
-from rocm_tui.launch.record import PAUSE, RunRecord
 from rocm_tui.launch.stderr import StderrRelay, TableFilter
-from rocm_tui.launch.summary import measured_text, recorded, summary
+
+RUN_LOG = ".run.jsonl"
+"""Ends the name of such a log, which lies among those of the programs."""
+
+LOOK_PAUSE = 0.2
+"""Seconds between two looks."""
+
+PATIENCE = 120.0
+"""Seconds; a program that has not begun to import torch by then is not looked at any more."""
+
+_TORCH = b"/libtorch"
+
+
+class RunRecord:
+    """The log of a run. What cannot be written is left out: the program matters more."""
+
+    def __init__(self, layout: Layout, run: str, command: Sequence[str]) -> None:
+        self._layout = layout
+        self._run = run
+        self._command = tuple(command)
+        self._writer: EventWriter | None = None
+        self._pid = 0
+        self._due = self._last = 0.0
+
+    @property
+    def waits(self) -> bool:
+        """Whether `look` may still see something."""
+        return self._last > 0
+
+    def started(self, pid: int) -> None:
+        """The program runs."""
+        session = Session(
+            id=f"{self._run}-{pid}",
+            host=socket.gethostname(),
+            pid=pid,
+            rank=rank(),
+            argv=self._command,
+            cache_dir=str(self._layout.root),
+            started=time.time(),
+            process=identity(pid),
+        )
+        self._pid = pid
+        self._last = time.monotonic() + PATIENCE
+        path = self._layout.sessions / f"{self._run}{RUN_LOG}"
+        self._writer = EventWriter(self._layout, session, path)
+        self._write(SessionStarted(session))
+
+    def look(self) -> None:
+        """See whether the program itself has begun to load torch; of one that it starts in its turn
+        this is not seen."""
+        now = time.monotonic()
+        if not self.waits or now < self._due:
+            return
+        self._due = now + LOOK_PAUSE
+        try:
+            loads = _TORCH in tree.mapped(self._pid)
+        except OSError:  # it has ended, or this is no Linux
+            self._last = 0.0
+            return
+        if loads:
+            self._write(ActivityChanged(time.time(), "importing"))
+        if loads or now > self._last:
+            self._last = 0.0
+
+    def exited(self, status: int) -> None:
+        """The program has ended: with this exit code, or by minus this signal."""
+        self._last = 0.0
+        if self._writer is not None:
+            self._write(ProcessExited(time.time(), status))
+            self._writer.close()
+
+    def _write(self, event: Event) -> None:
+        if self._writer is not None:
+            self._writer.write(event)
+
+
+MOST_OTHERS = 64
+"""Of more ranks under other runs the one of rank 0 alone tells: each would read the logs of all."""
+TUNE_TOO = "to tune: rocm-tui run --max-autotune -- CMD"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """`untuned`: of the graphs, those that were compiled with tuning off. `unhooked` is why a
+    process was not recorded to its end, if one was not. `measured` are kernels that were measured
+    in the program, `ranks` the logs of a job's ranks, `others` those of ranks under other runs that
+    were at work meanwhile, maybe of the same job."""
+
+    tunings: int = 0
+    graphs: int = 0
+    untuned: int = 0
+    unhooked: str | None = None
+    measured: int = 0
+    ranks: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to tell: neither tunings nor graphs, and that is no fault."""
+        return not (self.tunings or self.graphs or self.unhooked)
+
+    @property
+    def nothing_tuned(self) -> bool:
+        """Whether no graph was tuned since tuning was off."""
+        return bool(self.untuned) and not self.tunings and self.unhooked is None
+
+
+def recorded(layout: Layout, run: str, started: float) -> Recorded:
+    """What the sessions of the run of this id told, which began at the Unix time `started`."""
+    tunings, measured, graphs, untuned, unhooked = 0, 0, set[str](), set[str](), None
+    ranks: list[Path] = []
+    others: list[Path] = []
+    leads = False
+    for path, session, events in _logs(layout, started):
+        ours = session.id.startswith(run)
+        leads |= ours and session.rank == 0
+        if session.rank is not None:
+            (ranks if ours else others).append(path)
+        if not ours:
+            continue
+        tunings += _tunings(events)
+        measured += sum(isinstance(event, TuningMeasured) for event in events)
+        compiled = [event.graph for event in events if isinstance(event, GraphCompiled)]
+        graphs |= {graph.id for graph in compiled}
+        untuned |= {graph.id for graph in compiled if graph.max_autotune is False}
+        unhooked = next((e.reason for e in events if isinstance(e, HooksOff)), unhooked)
+    if len(others) > MOST_OTHERS and not leads:
+        others = []
+    counts = tunings, len(graphs), len(untuned), unhooked, measured
+    return Recorded(*counts, tuple(ranks), tuple(others))
+
+
+def _tunings(events: list[Event]) -> int:
+    """Rows that the screen has of them: what was asked for again and came from a cache adds none,
+    but where nothing else of its key was recorded."""
+    again = {e.n for e in events if isinstance(e, ChoiceSelected) and e.by == "cache"}
+    own, cached = 0, set[tuple[str, str, str]]()
+    seen = set[tuple[str, str, str]]()
+    for event in events:
+        if isinstance(event, TuningStarted):
+            key = event.op, event.inputs, event.precision
+            if event.n in again:
+                cached.add(key)
+            else:
+                own += 1
+                seen.add(key)
+    return own + len(cached - seen)
+
+
+def _logs(layout: Layout, started: float) -> Iterator[tuple[Path, Session, list[Event]]]:
+    """Each log that was written since, with its process."""
+    for path in sorted(layout.sessions.glob("*.jsonl")):
+        try:
+            if path.stat().st_mtime < started - 1:
+                continue
+        except OSError:
+            continue  # removed meanwhile; the exit code that follows matters more
+        events, _ = read_log(path)
+        first = next(iter(events), None)
+        if isinstance(first, SessionStarted):
+            yield path, first.session, events
+
+
+def measured_text(found: Recorded) -> str:
+    """What `--measure-kernels` came to."""
+    if found.measured:
+        kernels = counted(found.measured, "Triton kernel")
+        return f"{kernels} measured in the program; `rocm-tui show ID` has the verdicts"
+    return (
+        "no Triton kernel was measured, since none was tuned among several configs. What a run "
+        "before this one tuned comes from caches: with --cache-dir NEW all are tuned, "
+        "and measured, with TRITON_CACHE_DIR=NEW those of @triton.autotune"
+    )
+
+
+def summary(found: Recorded, layout: Layout) -> str:
+    """What there is, or why there is nothing."""
+    if found.unhooked and not found.tunings and not found.graphs:
+        return f"nothing was recorded: {found.unhooked}"
+    tunings, graphs = counted(found.tunings, "tuning"), counted(found.graphs, "compiled graph")
+    if found.nothing_tuned:
+        which = "them" if found.graphs > 1 else "it"
+        return f"{tunings} recorded, with {graphs}: max_autotune was off for {which}; {TUNE_TOO}"
+    text = f"{tunings} recorded in {layout.sessions}"
+    text += f", with {graphs}" if found.graphs else ""
+    return f"{text}, then no more: {found.unhooked}" if found.unhooked else text
+
+
+_TICK = 0.1
+"""Seconds by which the clock of a file system may be behind."""
+
+
+def timed_since(root: Path, env: Mapping[str, str], since: float) -> int:
+    """How many tunings programs of this environment, with the cache dir `root`, kept since then."""
+    return sum(_kept_in(folder, since - _TICK) for folder in configs.folders_of(root, env))
+
+
+def _kept_in(folder: Path, since: float) -> int:
+    count = 0
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if is_digest(entry.name) and entry.stat(follow_symlinks=False).st_mtime >= since:
+                count += any(map(configs.is_file, Path(entry.path).iterdir()))
+    return count
+
 
 HOLD_SECONDS = 0.1
 """How long `--quiet` holds the begun line of what may be a table."""
@@ -195,7 +421,7 @@ class Child:
     def _rest(self) -> float | None:
         """Seconds until the next look at the child, while there is something to see of it."""
         if self._record is not None and self._record.waits:
-            return PAUSE
+            return LOOK_PAUSE
         return None if self._line is None else LOOK_SECONDS
 
 
@@ -233,65 +459,70 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes, as a shell's."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What `rocm-tui run` is asked for besides the command.
+
+    `id` names the run, where somebody looks for its logs. With `agree` the ranks of a job take
+    their choices from each other, and wait so many seconds for one; with 0 they do not, whatever
+    the environment says. With `all_devices` times are kept for all devices of the kind of the one
+    that measured them. `measure_kernels` are seconds for one kernel.
+    """
+
+    quiet: bool = False
+    max_autotune: bool = False
+    templates: bool = False
+    check: bool = False
+    shares: bool = True
+    capture: bool = False
+    cache_triton: bool = False
+    agree: float | None = None
+    agree_dir: Path | None = None
+    all_devices: bool = False
+    measure_kernels: float = 0.0
+    cache_dir: Path | None = None
+    id: str | None = None
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return `env` as the program gets it, without our hooks."""
+        # A graph that comes from AOTAutograd's cache is not seen; FxGraphCache stays as it is.
+        captured = {CAPTURE: "1", SHARES: "1", _AOT_CACHE: "0"} if self.capture else {}
+        told = {
+            "TORCHINDUCTOR_CACHE_DIR": str(self.cache_dir.absolute()) if self.cache_dir else "",
+            "TORCHINDUCTOR_MAX_AUTOTUNE": "1" if self.max_autotune else "",
+            TEMPLATES: "1" if self.templates else "",
+            CHECK: "1" if self.check else "",
+            SHARES: "" if self.shares else "0",
+            MEASURE: str(self.measure_kernels) if self.measure_kernels else "",
+            "TRITON_CACHE_AUTOTUNING": "1" if self.cache_triton else "",
+            AGREE: "" if self.agree is None else f"{self.agree:g}",
+            ALL_DEVICES: "1" if self.all_devices else "",
+            FOLDER: str(self.agree_dir.absolute()) if self.agree_dir else "",
+        }
+        return {**env, **{name: text for name, text in told.items() if text}, **captured}
+
+
 def run(
     command: Sequence[str],
-    *,
-    quiet: bool = False,
-    max_autotune: bool = False,
-    templates: bool = False,
-    check: bool = False,
-    shares: bool = True,
-    capture: bool = False,
-    cache_triton: bool = False,
-    agree: float | None = None,
-    agree_dir: Path | None = None,
-    all_devices: bool = False,
-    measure_kernels: float = 0.0,
-    cache_dir: Path | None = None,
+    options: RunOptions,
     env: Mapping[str, str] = os.environ,
-    id: str | None = None,
+    *,
     make_line: MakeLine = lambda layout, run: None,
     tell_ranks: TellRanks = lambda layout, run, logs: "",
 ) -> int:
     """Run `command` and return its exit code; 127 if it does not exist, 126 if it cannot run.
 
     A child that a signal killed takes us with it by the same signal, so that a shell sees what it
-    would have seen; where that signal does not kill us, 128 + its number is returned. `id` names
-    the run, where somebody looks for its logs. With `agree` the ranks of a job take their choices
-    from each other, and wait so many seconds for one; with 0 they do not, whatever `env` says.
-    With `all_devices` times are kept for all devices of the kind of the one that measured them.
+    would have seen; where that signal does not kill us, 128 + its number is returned.
     """
-    child_env = dict(env)
-    if cache_dir is not None:
-        child_env["TORCHINDUCTOR_CACHE_DIR"] = str(cache_dir.absolute())
-    if max_autotune:
-        child_env["TORCHINDUCTOR_MAX_AUTOTUNE"] = "1"
-    if templates:
-        child_env[TEMPLATES] = "1"
-    if check:
-        child_env[CHECK] = "1"
-    if not shares:
-        child_env[SHARES] = "0"
-    if capture:
-        # A graph that comes from AOTAutograd's cache is not seen; FxGraphCache stays as it is.
-        child_env |= {CAPTURE: "1", SHARES: "1", _AOT_CACHE: "0"}
-    if measure_kernels:
-        child_env[MEASURE] = str(measure_kernels)
-    if cache_triton:
-        child_env["TRITON_CACHE_AUTOTUNING"] = "1"
-    if agree is not None:
-        child_env[AGREE] = f"{agree:g}"
-    if all_devices:
-        child_env[ALL_DEVICES] = "1"
-    if agree_dir is not None:
-        child_env[FOLDER] = str(agree_dir.absolute())
+    child_env = options.environment(env)
     forbidden = hooks_forbidden(child_env)
     if forbidden:
         _say(forbidden)
-    this = _Run(id or run_id(), Layout(default_cache_dir(child_env)), time.time())
+    this = _Run(options.id or run_id(), Layout(default_cache_dir(child_env)), time.time())
     line = make_line(this.layout, this.id)
     wrote = line.wrote if line is not None else None
-    relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None, wrote)
+    relay = StderrRelay(lambda: _open_log(this), TableFilter() if options.quiet else None, wrote)
     record = RunRecord(this.layout, this.id, command)
     try:
         child = Child(relay, record=record, line=line)
@@ -303,20 +534,18 @@ def run(
         line.clear()
     found = recorded(this.layout, this.id, this.started)
     timed = 0
-    if cache_triton:
-        from rocm_tui.launch.kernels import timed_since  # few runs ask for it
-
+    if options.cache_triton:
         timed = timed_since(this.layout.root, child_env, this.started)
-    if (quiet or relay.terminal or found.nothing_tuned) and not (timed and found.nothing):
+    if (options.quiet or relay.terminal or found.nothing_tuned) and not (timed and found.nothing):
         _say(summary(found, this.layout))
     logs = (*found.ranks, *found.others)
     if child_env.get(AGREE, "0") != "0" and found.ranks and len(logs) > 1:
         told = tell_ranks(this.layout, this.id, logs)
         if told:
             _say(told)
-    if measure_kernels:
+    if options.measure_kernels:
         _say(measured_text(found))
-    if cache_triton:
+    if options.cache_triton:
         _say(f"{counted(timed, 'tuning')} of @triton.autotune kept; `rocm-tui ls` lists them")
     if status >= 0:
         return status

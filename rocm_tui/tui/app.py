@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # types only; see `later`
     from rocm_tui.actions.commands import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
-    from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Launched
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row

@@ -15,7 +15,7 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session.sessions import Process, Processes, script
 
 if TYPE_CHECKING:  # loaded where a program was started, which most screens do not
-    from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Launched
 
 _BUSY: frozenset[ActivityState] = frozenset(
     ("importing", "compiling", "precompiling", "tuning", "waiting")

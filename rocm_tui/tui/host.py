@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.actions.cover import Missed
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
-    from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Launched
     from rocm_tui.render.table import Line
     from rocm_tui.search.types import Search
     from rocm_tui.session.devices import Peak, TunedDevice

@@ -23,9 +23,7 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.actions.cover import Missed
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
-    from rocm_tui.launch.detached import Recorded
-    from rocm_tui.launch.launched import Launched
-    from rocm_tui.launch.program import Program
+    from rocm_tui.launch.program import KeptProgram, Launched, Program
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
@@ -249,17 +247,17 @@ def leave_question(launched: Program | None, jobs: Sequence[Job]) -> LeaveScreen
     return LeaveScreen(launched, jobs)
 
 
-def recorded_programs(layout: Layout) -> list[Recorded]:
+def recorded_programs(layout: Layout) -> list[KeptProgram]:
     """The programs that screens started; not looked for where there is no such file."""
     if next(layout.sessions.glob("*.output.log"), None) is None:
         return []
-    from rocm_tui.launch.detached import recorded
+    from rocm_tui.launch.program import kept_programs
 
-    return recorded(layout)
+    return kept_programs(layout)
 
 
-def detached(program: Recorded) -> Program:
-    from rocm_tui.launch.detached import Detached
+def detached(program: KeptProgram) -> Program:
+    from rocm_tui.launch.program import Detached
 
     return Detached(program.log, program.session)
 

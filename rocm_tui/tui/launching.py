@@ -5,8 +5,7 @@ from __future__ import annotations
 from textual.notifications import SeverityLevel
 
 from rocm_tui.harmless import plain
-from rocm_tui.launch.launched import Launched
-from rocm_tui.launch.program import ending
+from rocm_tui.launch.program import Launched, ending
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.base import BaseScreen
 

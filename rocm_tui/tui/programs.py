@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # most screens show no program
-    from rocm_tui.launch.detached import Recorded
-    from rocm_tui.launch.launched import Launched
-    from rocm_tui.launch.program import Program
+    from rocm_tui.launch.program import KeptProgram, Launched, Program
 
 
 class Programs:
@@ -20,8 +18,8 @@ class Programs:
     def __init__(
         self,
         launched: Launched | None,
-        recorded: Callable[[], list[Recorded]],
-        opened: Callable[[Recorded], Program],
+        recorded: Callable[[], list[KeptProgram]],
+        opened: Callable[[KeptProgram], Program],
     ) -> None:
         """`recorded` finds what screens started, `opened` makes one of those ready to be shown."""
         self._launched = launched
@@ -69,7 +67,7 @@ class Programs:
         else:
             self._turn_to([one for one in self._recorded() if one.log == log])
 
-    def _turn_to(self, found: list[Recorded]) -> None:
+    def _turn_to(self, found: list[KeptProgram]) -> None:
         for one in found:
             self._shown = self._opened[one.log] = self._open(one)
 

@@ -24,7 +24,7 @@ from rocm_tui import say
 from rocm_tui.errors import RocmTuiError
 
 if TYPE_CHECKING:  # types only: most screens start no program
-    from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Launched
 
 _GRACE = 2.0
 """Seconds that the screen has to leave in order before it is ended."""

@@ -15,7 +15,7 @@ from typing import Any
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import Event
-from rocm_tui.launch.record import SUFFIX
+from rocm_tui.launch.run import RUN_LOG
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "program.py"
@@ -140,7 +140,7 @@ class Lab:
 
     def events(self, cache: Path) -> list[Event]:
         """Those of the newest session. Raises No where there is none."""
-        logs = [p for p in Layout(cache).sessions.glob("*.jsonl") if not p.name.endswith(SUFFIX)]
+        logs = [p for p in Layout(cache).sessions.glob("*.jsonl") if not p.name.endswith(RUN_LOG)]
         logs.sort(key=lambda p: p.stat().st_mtime_ns)
         must(logs, "no session was recorded")
         events, problems = read_log(logs[-1])

@@ -10,7 +10,7 @@ AMBIGUOUS = frozenset(
     Device Difference Differing Digit Done Doubt Ended Entry Facts Finding Gain Gone Gpu
     GraphText Group Hit Kernel Launch Library Limits Mark Member News NotCompiled NotMeasured
     NotTried NotTuned NotVerified Offer Options Pair Part Place Plan Process Program Progress
-    Proof Proposal Pulse Reader Record Recorded Refused Row Rule Run Seen Share Single
+    Proof Proposal Pulse Reader Record Refused Row Rule Run Seen Share Single
     SingleChoice Site Source Standing Start Step Sums Table Taken Tally TemplateKernel Told
     Trouble Unit Use Visits Wanted Work WrongResult
     """.split()

@@ -12,17 +12,17 @@ from typing import Any
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import Event, TuningStarted
-from rocm_tui.launch.record import SUFFIX
+from rocm_tui.launch.run import RUN_LOG
 from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python
 
 LAUNCHER = [
     sys.executable,
     "-c",
-    "import sys; from rocm_tui.launch.run import run; "
+    "import sys; from rocm_tui.launch.run import RunOptions, run; "
     "split = sys.argv.index('--'); flags = sys.argv[1:split]; "
-    "sys.exit(run(sys.argv[split + 1 :], quiet='--quiet' in flags, "
-    "max_autotune='--max-autotune' in flags))",
+    "sys.exit(run(sys.argv[split + 1 :], RunOptions(quiet='--quiet' in flags, "
+    "max_autotune='--max-autotune' in flags)))",
 ]
 
 BMM = """
@@ -76,7 +76,7 @@ def logs_of(cache: Path) -> list[Path]:
     """Those of the programs, oldest first, without what `run` itself saw."""
     logs = Layout(cache).sessions.glob("*.jsonl")
     return sorted(
-        (path for path in logs if not path.name.endswith(SUFFIX)),
+        (path for path in logs if not path.name.endswith(RUN_LOG)),
         key=lambda path: path.stat().st_mtime_ns,
     )
 

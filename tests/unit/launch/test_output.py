@@ -18,10 +18,15 @@ from backend.disk.sessions import EventWriter
 from backend.model.events import SessionStarted
 from backend.model.session import Session
 from rocm_tui.launch import copier
-from rocm_tui.launch.detached import Detached, recorded
-from rocm_tui.launch.launched import Launched
-from rocm_tui.launch.output import MOST_CHARACTERS, OutputLines
-from rocm_tui.launch.program import OUTPUT, Program
+from rocm_tui.launch.program import (
+    MOST_CHARACTERS,
+    OUTPUT,
+    Detached,
+    Launched,
+    OutputLines,
+    Program,
+    kept_programs,
+)
 
 TEXT = (
     "one\r\n"
@@ -145,7 +150,7 @@ def test_a_screen_and_a_later_one_see_that_output_is_lost(tmp_path: Path) -> Non
     try:
         while not (program.lost and later and later[0].lost):
             assert time.monotonic() < end, (program.lost, later)
-            later = [Detached(one.log, one.session) for one in recorded(Layout(tmp_path))]
+            later = [Detached(one.log, one.session) for one in kept_programs(Layout(tmp_path))]
             time.sleep(0.05)
         assert program.running and program.lost == later[0].lost == "File too large"
         assert program.lines.since(0)[1][0].startswith("line 0 x")

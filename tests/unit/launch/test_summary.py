@@ -8,7 +8,7 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.model.session import Session
-from rocm_tui.launch.summary import recorded, summary
+from rocm_tui.launch.run import recorded, summary
 from tests.support.screen_lab import inputs
 
 

@@ -13,8 +13,7 @@ from textual.pilot import Pilot
 from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Seen
-from rocm_tui.launch.detached import Detached, recorded
-from rocm_tui.launch.launched import Launched
+from rocm_tui.launch.program import Detached, Launched, kept_programs
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.watch import WatchScreen
@@ -160,7 +159,7 @@ async def test_the_output_below_all_of_it_and_away(tmp_path: Path) -> None:
 
 def find(cache: Path) -> Detached | None:
     """The first of the programs that a later screen finds."""
-    return next((Detached(one.log, one.session) for one in recorded(Layout(cache))), None)
+    return next((Detached(one.log, one.session) for one in kept_programs(Layout(cache))), None)
 
 
 async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> None:
@@ -189,7 +188,7 @@ async def test_of_several_programs_one_is_chosen(tmp_path: Path) -> None:
     end, programs = time.monotonic() + 60, []
     for count in (1, 2):
         programs.append(launched(tmp_path))
-        while len(recorded(Layout(tmp_path))) < count:
+        while len(kept_programs(Layout(tmp_path))) < count:
             assert time.monotonic() < end
             time.sleep(0.05)
     first, second = programs
