@@ -270,6 +270,18 @@ def test_a_measurement_counts_for_its_problem_on_its_system(tmp_path: Path) -> N
         assert with_measured(taken, [other]) == taken
 
 
+def test_a_rank_that_selected_nothing_is_one_of_them_and_its_worker_is_not(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path / "c")
+    ran(layout.root, 0, FAST, timed=TIMED)
+    for pid, rank in ((7, 1), (8, None)):
+        session = Session(f"box-{pid}", host="box", pid=pid, rank=rank, argv=("train.py",),
+                          torch="2.13", started=NOW, system_hash=SYSTEM)  # fmt: skip
+        writer = EventWriter(layout, session)
+        writer.write(SessionEnded(NOW + 3))
+        writer.close()
+    assert [who.rank for who in who_took_what(layout, [str(layout.root)]).choosers] == [0, 1]
+
+
 def test_only_what_the_own_cache_dir_holds_is_home(tmp_path: Path) -> None:
     """Pins are planned with what is known there; elsewhere the same key may have other choices."""
     layout, other = make_layout(tmp_path / "a"), make_layout(tmp_path / "b")

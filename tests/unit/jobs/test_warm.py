@@ -77,6 +77,7 @@ def test_the_next_job_has_the_same_process_and_another_session_another_one(lab: 
     assert lab.run(workers) == first
     assert lab.run(other) != first
     assert len(workers.waiting) == len(other.waiting) == 1
+    assert [os.getsid(pid) for pid in workers.waiting] == workers.waiting
     workers.end()
     wait(lambda: not alive(first), "ended")
     last = lab.run(workers)

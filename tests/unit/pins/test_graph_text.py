@@ -157,8 +157,15 @@ def test_a_cpp_wrapper_tells_the_configs_of_its_triton_kernels() -> None:
     """The source of each kernel stands there as a comment."""
     kernel = TRITON.partition("triton_tem_fused_mm_0 = ")[2].partition("\ndef call")[0]
     text = f"#include <torch.h>\n{form(kernel)}{form(kernel, block=128).replace('_0', '_1')}"
-    graph = read_graph_text(f"{text}\nvoid inductor_entry_impl() {{}}\n".encode())
+    text += "\nvoid inductor_entry_impl() {}\n"
+    graph = read_graph_text(text.encode())
     assert graph.is_compiled
+    entry = f"cpp_wrapper_src = (\n{text})\ninductor_entry = CppWrapperCodeCache.load_pybinding()\n"
+    backward = entry.replace("mm_0", "mm_2").replace("mm_1", "mm_3")
+    names = [
+        kernel.name[-4:] for kernel in read_graph_text(f"{entry}{backward}".encode()).templates
+    ]
+    assert names == ["mm_0", "mm_1", "mm_2", "mm_3"]
     first, second = graph.templates
     assert (first.name, dict(first.config)["BLOCK_M"]) == ("triton_tem_fused_mm_0", "64")
     assert (second.name, dict(second.config)["BLOCK_M"]) == ("triton_tem_fused_mm_1", "128")

@@ -205,6 +205,16 @@ def test_unpin_keeps_what_others_measured_meanwhile(layout: Layout) -> None:
     assert times(layout, "high") == {"mm-c1": 3.0, "Cpp-c2": 1.0}
 
 
+def test_a_number_that_was_raised_from_another_time_gives_that_time_back(layout: Layout) -> None:
+    store = PinStore(layout)
+    store.pin(None, KEY, "Cpp-c2")
+    text = cache_file(layout).read_text()
+    assert text.count(repr(high(1.5))) == 1
+    cache_file(layout).write_text(text.replace(repr(high(1.5)), repr(high(3.5))))
+    store.unpin(KEY)
+    assert times(layout)["mm-c1"] == 3.5
+
+
 def test_a_writer_with_an_old_copy_cannot_bring_a_released_pin_back(layout: Layout) -> None:
     store = PinStore(layout)
     store.pin(None, KEY, "Cpp-c2")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.model.problem import Problem
 from backend.tables.model import Device
-from rocm_tui.ingest.lookups import Ask, Asked, Tally, asked_in
+from rocm_tui.ingest.lookups import Ask, Asked, Tally, asked_in, product_key
 from rocm_tui.render.cover import cover_notes
 from rocm_tui.tables.coverage import cover
 
@@ -325,3 +326,13 @@ def test_hostile_lines_are_nothing(tmp_path: Path) -> None:
         "hipblaslt-bench -m -n -k",
     )
     assert asked.tallies == {}
+
+
+def test_products_of_float32_differ_by_their_precision() -> None:
+    def key(dtype: str, precision: str | None) -> object:
+        shapes, strides = ((64, 32), (32, 16)), ((32, 1), (16, 1))
+        return product_key(Problem("mm", shapes, strides, (dtype,) * 2, "cuda", precision))
+
+    single, half = "torch.float32", "torch.float16"
+    assert key(single, None) == key(single, "highest") != key(single, "high")
+    assert key(half, "highest") == key(half, "high") is not None
