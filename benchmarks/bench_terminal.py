@@ -276,7 +276,7 @@ def measure_latency(folder: Path, samples: int) -> dict[str, float]:
     time.sleep(0.2)
     for screen in (ours, tail):
         screen.go()
-    ours.wait_for(b"No tuning yet")
+    ours.wait_for(b"A row appears here")
     ours.read(2.0)
     times: dict[Screen, list[float]] = {ours: [], tail: []}
     for sample in range(samples):
@@ -308,10 +308,10 @@ def main() -> None:
     ours = [sys.executable, "-m", "rocm_tui", "watch", "--cache-dir", str(cache)]
     bare = [sys.executable, "-c", BARE]
     start_to_ready(bare, b"READY")
-    start_to_ready(ours, b"No tuning yet")
+    start_to_ready(ours, b"A row appears here")
     both: list[tuple[float, float]] = []
     for _ in range(args.runs):
-        both.append((start_to_ready(bare, b"READY"), start_to_ready(ours, b"No tuning yet")))
+        both.append((start_to_ready(bare, b"READY"), start_to_ready(ours, b"A row appears here")))
     result = {
         "bare_ready_ms": statistics.median(a for a, _ in both) * 1e3,
         "watch_ready_ms": statistics.median(b for _, b in both) * 1e3,

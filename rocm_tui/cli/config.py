@@ -16,7 +16,7 @@ from rocm_tui.config.memory import trouble_of
 from rocm_tui.config.places import config_path, state_path
 from rocm_tui.config.reading import Mistake, Settings, settings_now
 from rocm_tui.config.settings import settings
-from rocm_tui.tui import keymap, looks
+from rocm_tui.tui import appearance, keymap
 
 Row = tuple[str, Any, str]
 """A setting's name, its value, and where that is from."""
@@ -37,7 +37,7 @@ def config_command(**given: Any) -> int:
         return _write(args)
     now = settings_now()
     keys, wrong = keymap.mistakes(now)
-    mistakes = [*now.mistakes, *wrong, *looks.mistakes(now)]
+    mistakes = [*now.mistakes, *wrong, *appearance.mistakes(now)]
     rows = list(_rows(now, keys))
     if args.json:
         say.out_json(_json(now, rows, mistakes))

@@ -1,11 +1,11 @@
-"""What came into and went from a list of which most stays as it was, and what is counted of it."""
+"""What came into and went from a list of which most stays as it was."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress, count
 from operator import is_not
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 _Thing = TypeVar("_Thing")
 
@@ -28,22 +28,3 @@ def difference(
 def _common(left: Iterable[object], right: Iterable[object], most: int) -> int:
     """How many at the beginning are the same."""
     return min(next(compress(count(), map(is_not, left, right)), most), most)
-
-
-class Tally(Generic[_Thing]):
-    """How many of a list pass each of some tests: what has not changed is not tested again."""
-
-    def __init__(self, *tests: Callable[[_Thing], bool]) -> None:
-        self._tests = tests
-        self._things: Sequence[_Thing] = ()
-        self._counts = [0] * len(tests)
-
-    def of(self, things: Sequence[_Thing]) -> list[int]:
-        """The counts of a list that is not changed afterwards."""
-        gone, came = difference(self._things, things)
-        self._things = things
-        self._counts = [
-            known + sum(map(test, came)) - sum(map(test, gone))
-            for known, test in zip(self._counts, self._tests, strict=True)
-        ]
-        return self._counts

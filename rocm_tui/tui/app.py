@@ -1,43 +1,44 @@
-"""The Textual app: which screens there are, when they are brought up to date, and who asks."""
+"""The Textual app: its screens and keys, and when the screens are brought up to date."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from contextvars import Context, copy_context
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from rich.segment import Segment
 from textual.app import SystemCommand
+from textual.color import Color
 from textual.filter import LineFilter
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from backend.disk.layout import Layout
-from rocm_tui.tui import later, themes
-from rocm_tui.tui.host import COMMANDS, Named, Requests
-from rocm_tui.tui.in_order import InOrder
-from rocm_tui.tui.outgoing import HarmlessFilter, Pace
-from rocm_tui.tui.programs import Programs
-from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.telling import log_done, tell_drift, tell_job
+from rocm_tui.config.places import config_given, name_of_theme, state_path
+from rocm_tui.harmless import cells, plain
+from rocm_tui.tui import themes
+from rocm_tui.tui.base import BaseApp, BaseScreen, load_screen
+from rocm_tui.tui.keys import palette_entries
+from rocm_tui.tui.screens.watch import WatchScreen, back_to_watch
 from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import TitleBar
 
-if TYPE_CHECKING:  # types only; see `later`
-    from backend.model.choice import Choice
-    from rocm_tui.actions.commands import Shell
-    from rocm_tui.config.memory import Memory
+if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
+    from backend.pins.state import PinStatus
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.program import Launched
-    from rocm_tui.render.table import Line
-    from rocm_tui.session.feed import Feed
-    from rocm_tui.session.model import Row
-    from rocm_tui.tui.screens.leaving import Leave
+    from rocm_tui.tui.screens.dialogs import Leave
+
+_COMMANDS = (
+    ("view: Show what was done", "Actions, their commands", "app.open('done')"),
+    ("app: Change theme", "Colours", "app.change_theme"),
+)
+"""What the command palette offers everywhere besides the keys: a name, a hint, an action."""
 
 _BREATH = 0.002
 """Seconds for keys between two takes of records that are waiting."""
@@ -45,9 +46,22 @@ _TICK = 5.0
 """Seconds between two looks at the ages."""
 _AFTER = 3.0
 """Seconds that the log of a job is read on when the job is over."""
+_MISTAKES = 3
+"""Mistakes of the settings that are shown one by one."""
+_REASON = 160
+"""Characters of a reason in a notice: at 80 columns it hides no more than a few lines."""
+_DONE = {
+    "tune": "Tuned",
+    "measure": "Measured",
+    "verify": "Verified",
+    "trial": "Tried",
+    "improve": "Improved",
+    "prove": "Proved",
+}
+_STAYS = "Read-only from the start: `rocm-tui watch --no-read-only` can change something."
 
 
-class RocmTui(InOrder):
+class RocmTui(BaseApp):
     """`rocm-tui watch`."""
 
     TITLE = "rocm-tui"
@@ -65,25 +79,15 @@ class RocmTui(InOrder):
         launched: Launched | None = None,
         read_only: bool = False,
     ) -> None:
-        """`python` is the interpreter for workers; see `find_python`. `launched` runs already.
-        What is `read_only` from the start stays so."""
-        super().__init__()
-        self.read_only = self._stays = read_only
-        self.paths = [str(path) for path in paths] or [str(layout.root)]
-        self.layout = layout
-        self.peaks = {}
-        self.python = python
-        self.launched = launched
-        self.missed = []
-        recorded = partial(later.recorded_programs, layout)
-        self.programs = Programs(launched, recorded, later.detached)
-        self._polling = polling
-        self._memory: Memory | None = None
-        self._jobs: JobQueue | None = None
-        self._feed: Feed | None = None
-        self._ask: Requests | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._within: Context = copy_context()
+        """`python` is the interpreter for workers; see `find_python`. `launched` runs already."""
+        super().__init__(
+            paths,
+            layout,
+            polling=polling,
+            python=python,
+            launched=launched,
+            read_only=read_only,
+        )
         self._pace = Pace()
         self._taking: asyncio.TimerHandle | None = None
         self._harmless = HarmlessFilter()
@@ -91,62 +95,22 @@ class RocmTui(InOrder):
         for theme in themes.themes_for(self.terminal_colors):
             self.register_theme(theme)
         fitting = themes.default_theme(self.terminal_colors, os.environ)
-        chosen = later.chosen_theme(self, self.terminal_colors) or fitting
+        chosen = self._chosen_theme() or fitting
         self.theme = chosen if chosen in self.available_themes else fitting
 
-    @property
-    def memory(self) -> Memory:
-        if self._memory is None:
-            self._memory = later.memory(self._stays)
-        return self._memory
+    def _chosen_theme(self) -> str:
+        """Empty where nothing was chosen; with colours of their own the themes are made anew."""
+        if not config_given() and not state_path().exists():
+            return ""
+        from rocm_tui.config.reading import settings_now
+        from rocm_tui.tui.appearance import recoloured
 
-    @property
-    def feed(self) -> Feed:
-        """What fills the screens; made once the first screen stands, or by a key before that."""
-        if self._feed is None:
-            self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
-            self._feed.read_only = self.read_only
-        return self._feed
-
-    @property
-    def jobs(self) -> JobQueue:
-        if self._jobs is None:
-            self._jobs = later.jobs(self.layout, self._wake, self.python)
-        return self._jobs
-
-    @property
-    def unfinished(self) -> list[Job]:
-        jobs = self._jobs.jobs() if self._jobs is not None else []
-        return [job for job in jobs if not job.over]
-
-    def count_troubles(self) -> int:
-        return later.count_troubles(self.feed.model.problems)
-
-    def doing_facts(self) -> list[str]:
-        missed = later.missed_facts(self.missed)
-        return missed + later.doing_facts(self.launched, self.feed.model.processes)
-
-    def look_for_misses(self) -> None:
-        self._misses = later.misses(self)
-
-    def doing_lines(self, width: int, *, tail: bool) -> list[Line]:
-        return later.doing_lines(self.launched, self.feed.model.processes, width, tail)
-
-    @property
-    def ask(self) -> Requests:
-        """Whatever writes or starts work is asked for here, so it is refused here."""
-        if self.read_only:
-            return later.refusing(self)
-        if self._ask is None:
-            self._ask = later.asking(self)
-        return self._ask
-
-    @property
-    def shell(self) -> Shell:
-        return later.shell(self)
-
-    def log_done(self, command: str, outcome: str, *, ok: bool = True) -> None:
-        self.run_worker(log_done(self, command, outcome, ok), group="log")
+        settings = settings_now().config
+        for theme in themes.themes_for(self.terminal_colors):
+            self.register_theme(recoloured(theme, settings.colours))
+        if settings.theme.name != "auto":
+            return settings.theme.name
+        return self.memory.recall(name_of_theme(self.terminal_colors), "")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), self._harmless]
@@ -162,11 +126,7 @@ class RocmTui(InOrder):
             self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
-        return WatchScreen(partial(later.panes, layout=self.layout), later.devices, later.dock)
-
-    def on_load(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._within = copy_context()
+        return WatchScreen()
 
     def on_ready(self) -> None:
         self.set_timer(0.002, self._start)  # meanwhile a thread writes the first screen
@@ -174,9 +134,37 @@ class RocmTui(InOrder):
     def _start(self) -> None:
         self.feed.start()
         self.set_interval(_TICK, self._tick)
-        later.take_up_settings(self, self.terminal_colors)
+        self.watch(self, "theme", self._remember_theme, init=False)
+        if config_given():
+            self._take_up_settings()
+        if state_path().exists() and self.memory.trouble:
+            self._warn_long(self.memory.trouble)
         if self.launched is not None:
-            later.follow_launched(self, self.launched)
+            self._follow_program(self.launched)
+
+    def _remember_theme(self, name: str) -> None:
+        self.memory.remember(name_of_theme(self.terminal_colors), name)
+
+    def _take_up_settings(self) -> None:
+        """Use the person's own keys, and say what is wrong in their file."""
+        from rocm_tui.config.reading import settings_now
+        from rocm_tui.tui import appearance
+
+        settings = settings_now()
+        mistakes = [*settings.mistakes, *appearance.mistakes(settings)]
+        if settings.config.keys:
+            from rocm_tui.tui import keymap  # all screens
+
+            self.own_keys, wrong = keymap.mistakes(settings)
+            self.set_keymap(dict(self.own_keys))
+            mistakes += wrong
+        for mistake in mistakes[:_MISTAKES]:
+            self._warn_long(str(mistake))
+        if len(mistakes) > _MISTAKES:
+            self._warn_long(f"{len(mistakes) - _MISTAKES} more: rocm-tui config --check")
+
+    def _warn_long(self, text: str) -> None:
+        self.notify(plain(text), severity="warning", markup=False, timeout=15)
 
     def stop_feed(self) -> None:
         """End reading, reconciling and every job; safe to call again."""
@@ -189,13 +177,7 @@ class RocmTui(InOrder):
 
     # From the threads to the screens.
 
-    def call_from_any_thread(self, what: Callable[[], object]) -> None:
-        """Run `what` on the event loop soon, without waiting for it; a signal handler may, too."""
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: there is nothing left to show
-                self._loop.call_soon_threadsafe(what, context=self._within)
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self.call_from_any_thread(self._schedule)
 
     def _schedule(self, wait: float = 0.0) -> None:
@@ -213,7 +195,7 @@ class RocmTui(InOrder):
             return
         taken = self.feed.take()
         for status in taken.drifted:
-            tell_drift(self, status)
+            self._report_drift(status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
         early = self._pace.wait(time.monotonic(), rows=taken.held > 0, settled=taken.settled)
@@ -243,47 +225,71 @@ class RocmTui(InOrder):
             if not job.over and job.progress.log:
                 self.feed.follow(job.progress.log)
         for job in ended:
-            tell_job(self, job)
+            self._report_job(job)
             self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
 
-    # The screens, and the keys that work everywhere.
+    # Notices of what happened by itself.
 
-    def compare(self, row: Row, marked: AbstractSet[str]) -> None:
-        self.push_screen(later.compare_screen(row, marked))
+    def _report_drift(self, status: PinStatus) -> None:
+        after = "Applied again." if status.state == "active" else f"It is {status.state} now."
+        why = status.detail.partition(": ")[2] or "another process wrote over it"
+        text = f"The pin of {status.pin.op} had drifted: {why}. {after}"
+        self.notify(plain(text), severity="warning", markup=False)
 
-    def compare_sessions(self, a: Named, b: Named) -> None:
-        self.push_screen(later.session_comparison(a, b))
+    def _report_job(self, job: Job) -> None:
+        """Say what became of a job, and log it."""
+        if job.command:
+            outcome = job.reason or job.outcome or job.state
+            self.log_done(job.command, outcome, ok=job.state == "done")
+        if job.state == "failed":
+            text = f"Failed: {job.kind} {job.title}: {brief(job.reason)} (J)"
+            self.notify(plain(text), severity="error", markup=False, timeout=10)
+        elif job.state == "done":
+            text = f"{_DONE[job.kind]} {job.title}: {brief(job.outcome)}"
+            self.notify(plain(text), markup=False, timeout=8)
+        else:
+            self.notify(plain(f"Cancelled: {job.kind} {job.title}"), markup=False)
 
-    def report_on(self, name: str, ids: Sequence[str]) -> None:
-        self.push_screen(later.report_screen()(name, ids))
+    def _follow_program(self, launched: Launched) -> None:
+        """Say when the program has ended, or its output is lost, wherever the person is."""
+        done: set[str] = set()
 
-    def show_filtered(self, text: str) -> None:
-        self._back_to_watch().filter_by(text)
+        def once(name: str, say: partial[None]) -> None:
+            if name not in done:
+                done.add(name)
+                say()
 
-    def read(self, row: Row, choice: Choice) -> None:
-        self.push_screen(later.source_screen(row, choice))
+        def listen() -> None:
+            if not launched.running:
+                end = partial(self._report_end, launched)
+                self.call_from_any_thread(partial(once, "end", end))
+            if launched.lost:
+                text = f"Output of {launched.title} is lost: {launched.lost}. The program goes on."
+                self.call_from_any_thread(partial(once, "lost", partial(self.warn, text)))
 
-    def show_history(self, row: Row) -> None:
-        self.push_screen(later.history_screen(row))
+        launched.listen(listen)
+        if not launched.running:  # it may have ended before
+            once("end", partial(self._report_end, launched))
+        self.update_screens()
 
-    def show_row(self, row: Row) -> None:
-        self._back_to_watch().go_to(row)
+    def _report_end(self, launched: Launched) -> None:
+        from rocm_tui.launch.program import ending
 
-    def _back_to_watch(self) -> WatchScreen:
-        while not isinstance(self.screen, WatchScreen):
-            self.pop_screen()
-        return self.screen
+        code = launched.code or 0
+        text = f"{launched.title} has ended: {ending(code)} (O shows its output)"
+        severity: SeverityLevel = "error" if code else "information"
+        self.notify(plain(text), severity=severity, markup=False, timeout=10)
+        self.update_screens()
 
-    def _toggle(self, kind: type[BaseScreen]) -> None:
-        """Open a screen above Watch; its own key closes it again."""
-        here = type(self.screen)
-        self._back_to_watch()
-        if here is not kind:
-            self.push_screen(kind())
+    # The keys that work everywhere.
 
     def action_open(self, name: str) -> None:
-        """One of the screens of `later.SCREENS`."""
-        self._toggle(later.SCREENS[name]())
+        """Open one of `SCREENS` above Watch; its own key closes it again."""
+        kind = load_screen(name)
+        here = type(self.screen)
+        back_to_watch(self)
+        if here is not kind:
+            self.push_screen(kind())
 
     def action_output(self) -> None:
         """In Watch below the others; then all of the screen; then away."""
@@ -291,27 +297,20 @@ class RocmTui(InOrder):
         if shown is None:
             self.warn("No program was started here: rocm-tui watch -- CMD starts one.")
         elif not isinstance(self.screen, WatchScreen):
-            self._toggle(later.output_screen())
+            self.action_open("output")
             if isinstance(self.screen, WatchScreen):
                 self.screen.dock(None)
         elif self.screen.docked:
-            self._toggle(later.output_screen())
+            self.action_open("output")
         else:
             self.screen.dock(shown)
 
-    def show_output(self, run: str) -> bool:
-        found = self.programs.choose(run)
-        if found:
-            self.push_screen(later.output_screen()())
-        return found
-
     def action_help(self) -> None:
         """Above the screen that it is asked on, to go back there."""
-        kind = later.help_screen()
-        if isinstance(self.screen, kind):
+        if isinstance(self.screen, load_screen("help")):
             self.pop_screen()
         else:
-            self.push_screen(kind())
+            self.open_screen("help")
 
     async def action_close(self) -> None:
         """Where `escape` goes; from Watch, leave."""
@@ -321,8 +320,32 @@ class RocmTui(InOrder):
             self.screen.action_back()
 
     def action_read_only(self) -> None:
-        if not self.asking:
-            later.turn_read_only(self, self._stays)
+        """Turn it on; or off, after a question, unless the command said that it stays."""
+        if self.asking:
+            return
+        if not self.read_only:
+            self._set_read_only(True)
+            running = " Jobs that were asked for before go on." if self.unfinished else ""
+            self.notify(f"Read-only: nothing is written or started.{running}", markup=False)
+        elif self.stays_read_only:
+            self.refuse(_STAYS)
+        else:
+            self.run_worker(self._ask_to_turn_off())
+
+    async def _ask_to_turn_off(self) -> None:
+        from rocm_tui.tui.screens.dialogs import confirm
+
+        lines = ["Keys pin, tune, measure and verify again; drifted pins are applied again."]
+        if await confirm(self, "Turn read-only off?", "Turn off", lines):
+            self._set_read_only(False)
+
+    def _set_read_only(self, read_only: bool) -> None:
+        self.read_only = self.feed.read_only = read_only
+        self.feed.look()
+        for screen in self.screen_stack:
+            for title in screen.query(TitleBar):
+                title.sync()
+        self.update_screens()
 
     async def action_quit(self) -> None:
         """Leave; where jobs or the program would notice, a question comes first."""
@@ -330,6 +353,7 @@ class RocmTui(InOrder):
         if not (self.unfinished or runs) or self.asking:
             self.exit()
             return
+        from rocm_tui.tui.screens.dialogs import LeaveScreen
 
         def answered(leave: Leave | None) -> None:
             if leave is not None:
@@ -337,7 +361,7 @@ class RocmTui(InOrder):
                 self.exit()
 
         running = self.launched if runs else None
-        self.push_screen(later.leave_question(running, self.unfinished), answered)
+        self.push_screen(LeaveScreen(running, self.unfinished), answered)
 
     def action_command_palette(self) -> None:
         """What applies to the screens does not while a question stands above them."""
@@ -348,6 +372,60 @@ class RocmTui(InOrder):
         """`group: Verb object`, only what applies now."""
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
-        for name, hint, action in COMMANDS:
-            if action != "app.output" or self.programs.known:
+        for name, hint, action in (*palette_entries(self.BINDINGS), *_COMMANDS):
+            if action != "app.output" or self.programs.any_known:
                 yield SystemCommand(name, hint, partial(self.run_action, action))
+
+
+def brief(reason: str) -> str:
+    """The first words of a reason; Jobs shows all of it."""
+    return shorten(reason, _REASON, placeholder=" …")
+
+
+_FRAME, _FIRST = 0.05, 0.25
+"""Least seconds between two updates while records keep coming, and while what was there at the
+start is still read."""
+_HELD = 0.1
+"""Seconds for which the first rows wait for all that was there at the start: to paint a part of it
+puts off the whole, and nobody sees so short a wait."""
+_CELLS = 2700.0
+"""Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
+_AHEAD = 0.7
+"""Seconds of that by which a burst may run ahead."""
+_LEISURE = 2.0
+"""No update for so many times what the last one took: a big table leaves time for keys."""
+
+
+class Pace:
+    """When the screens may be brought up to date again."""
+
+    def __init__(self) -> None:
+        self._next = self._paid_until = 0.0
+        self._stage = 0
+
+    def wait(self, now: float, *, rows: bool, settled: bool) -> float:
+        """Seconds until the next update; none are left at 0 or below. The first `rows` are held
+        for a moment; all that was there at the start is shown at once, when it is `settled`."""
+        stage = 2 if settled else 1 if rows else 0
+        if stage > self._stage:
+            self._stage, self._next = stage, now + _HELD if stage == 1 else 0.0
+        return self._next - now
+
+    def updated(self, begun: float, now: float, cells: int) -> None:
+        """An update took from `begun` to `now`, and repainted so many cells."""
+        self._paid_until = max(self._paid_until, now) + cells / _CELLS
+        rest = max(_FRAME if self._stage == 2 else _FIRST, (now - begun) * _LEISURE)
+        self._next = max(now + rest, self._paid_until - _AHEAD)
+
+
+class HarmlessFilter(LineFilter):
+    """Takes out what would be a command to the terminal, whatever widget drew it.
+
+    The rows of our own are `plain` before; a toast, a tooltip, the palette and what was pasted into
+    a field are Textual's.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        if all(text.isprintable() for text, _, _ in segments):
+            return segments
+        return [Segment(cells(text), style, control) for text, style, control in segments]

@@ -22,23 +22,23 @@ _APART = "A question"
 
 def bindings() -> dict[str, Binding]:
     """Every key's binding by its id; of one that stands on several screens the first."""
-    found: dict[str, Binding] = {}
+    by_id: dict[str, Binding] = {}
     for _, given in KEYBOARDS:
-        for one in given:
-            if isinstance(one, Binding) and one.id:
-                found.setdefault(one.id, one)
-    return found
+        for binding in given:
+            if isinstance(binding, Binding) and binding.id:
+                by_id.setdefault(binding.id, binding)
+    return by_id
 
 
 def mistakes(settings: Settings) -> tuple[dict[str, str], list[Mistake]]:
     """The keys of the settings that can be used, and what is wrong with the others."""
-    known = bindings()
+    defaults = bindings()
     usable: dict[str, str] = {}
     wrong: list[Mistake] = []
     for name, keys in settings.config.keys.items():
         full = f"keys.{name}"
-        if name not in known:
-            wrong.append(settings.mistake(full, f"no key {name!r}{nearest(name, known)}"))
+        if name not in defaults:
+            wrong.append(settings.mistake(full, f"no key {name!r}{nearest(name, defaults)}"))
         elif odd := [key for key in _split(keys) if not _is_key(key)]:
             why = f"{name}: no key is called {odd[0]!r}{nearest(odd[0].lower(), _names())}"
             wrong.append(settings.mistake(full, why))
@@ -56,7 +56,7 @@ def _clashes(keys: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
 
     What shares a key from the start may go on to: a list has it, or the screen.
     """
-    before = [(place, name, _split(one.key)) for place, name, one in _placed()]
+    before = [(place, name, _split(binding.key)) for place, name, binding in _placed()]
     after = [(place, name, _split(keys.get(name, ",".join(k)))) for place, name, k in before]
     for (at, (place, name, mine)), (to, (other_place, other, theirs)) in product(
         enumerate(after), repeat=2
@@ -70,15 +70,15 @@ def _clashes(keys: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
 
 def _placed() -> Iterator[tuple[str, str, Binding]]:
     for place, given in KEYBOARDS:
-        for one in given:
-            if isinstance(one, Binding) and one.id:
-                yield place, one.id, one
+        for binding in given:
+            if isinstance(binding, Binding) and binding.id:
+                yield place, binding.id, binding
 
 
-def _meet(one: str, other: str) -> bool:
-    if _APART in (one, other):
-        return one == other
-    return one == other or one in _EVERYWHERE or other in _EVERYWHERE
+def _meet(place: str, other: str) -> bool:
+    if _APART in (place, other):
+        return place == other
+    return place == other or place in _EVERYWHERE or other in _EVERYWHERE
 
 
 def _split(keys: str) -> tuple[str, ...]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
+
+READ_ONLY = "Read-only (ctrl+r): nothing is written and no work is started."
+
+Key = tuple[str, str, str]
+"""Key as it is written, its effect in one or two words, the action it runs."""
 
 _WRITTEN = {
     "slash": "/",
@@ -28,10 +33,38 @@ _WRITTEN = {
 }
 
 
-def key(keys: str, action: str, id: str, about: str, *, priority: bool = False) -> Binding:
+def key(
+    keys: str,
+    action: str,
+    id: str,
+    about: str,
+    *,
+    footer: str = "",
+    palette: str = "",
+    priority: bool = False,
+) -> Binding:
     """Keys, with commas between them, that run `action`. By `id` a person may choose others;
-    `about` is what the help says of them."""
-    return Binding(keys, action, about, show=False, priority=priority, id=id, tooltip=about)
+    `about` is what the help says of them, `footer` their word in the line of keys and `palette` the
+    name in the command palette, if they are there."""
+    name = footer or palette or about
+    return Binding(keys, action, name, bool(footer), priority=priority, tooltip=about, id=id)
+
+
+def footer_keys(bindings: Iterable[BindingType]) -> list[Key]:
+    """Those that the line of keys shows."""
+    return [
+        (written(binding.key), binding.description, binding.action)
+        for binding in bindings
+        if isinstance(binding, Binding) and binding.show
+    ]
+
+
+def palette_entries(bindings: Iterable[BindingType]) -> Iterator[tuple[str, str, str]]:
+    """The name, a hint and the action of those that have a name in the command palette."""
+    for binding in bindings:
+        if isinstance(binding, Binding) and binding.description != binding.tooltip:
+            hint = f"Key {written(binding.key)}; {binding.tooltip}"
+            yield binding.description, hint, f"app.{binding.action}"
 
 
 def written(keys: str) -> str:
@@ -49,12 +82,12 @@ def own_key(screen: Screen[Any], action: str, own: Mapping[str, str]) -> str | N
 @lru_cache(maxsize=32)
 def _ids(screen: type, app: type) -> dict[str, str]:
     """The ids of keys by what they run."""
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for kind, room in ((screen, ""), (app, "app.")):
         for base in kind.__mro__:
-            for one in vars(base).get("BINDINGS", ()):
-                if isinstance(one, Binding) and one.id:
-                    action = one.action.removeprefix("screen.").removeprefix("app.")
-                    place = "app." if one.action.startswith("app.") else room
-                    found.setdefault(place + action, one.id)
-    return found
+            for binding in vars(base).get("BINDINGS", ()):
+                if isinstance(binding, Binding) and binding.id:
+                    action = binding.action.removeprefix("screen.").removeprefix("app.")
+                    place = "app." if binding.action.startswith("app.") else room
+                    ids.setdefault(place + action, binding.id)
+    return ids

@@ -3,9 +3,10 @@ or that have ended since."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from backend.disk.layout import Layout
 
 if TYPE_CHECKING:  # most screens show no program
     from rocm_tui.launch.program import KeptProgram, Launched, Program
@@ -13,23 +14,16 @@ if TYPE_CHECKING:  # most screens show no program
 
 class Programs:
     """One of them is shown: the one that a person chose, else that of this screen, else the one
-    that began last. All but `known` read files."""
+    that began last. All but `any_known` read files."""
 
-    def __init__(
-        self,
-        launched: Launched | None,
-        recorded: Callable[[], list[KeptProgram]],
-        opened: Callable[[KeptProgram], Program],
-    ) -> None:
-        """`recorded` finds what screens started, `opened` makes one of those ready to be shown."""
+    def __init__(self, launched: Launched | None, layout: Layout) -> None:
         self._launched = launched
-        self._recorded = recorded
-        self._open = opened
+        self._layout = layout
         self._shown: Program | None = launched
         self._opened: dict[Path, Program] = {} if launched is None else {launched.log: launched}
 
     @property
-    def known(self) -> bool:
+    def any_known(self) -> bool:
         """Whether one was found so far."""
         return self._shown is not None
 
@@ -37,7 +31,7 @@ class Programs:
     def shown(self) -> Program | None:
         """None where no screen started one."""
         if self._shown is None:
-            self._turn_to(self._recorded()[:1])
+            self._open(self._recorded()[:1])
         return self._shown
 
     def place(self) -> tuple[int, int]:
@@ -50,8 +44,7 @@ class Programs:
         """Show another one, `by` places further down."""
         at, of = self.place()
         if of:
-            log = self._logs()[(at - 1 + by) % of]
-            self._show(log)
+            self._show(self._logs()[(at - 1 + by) % of])
         return self._shown
 
     def choose(self, run: str) -> bool:
@@ -65,15 +58,25 @@ class Programs:
         if log in self._opened:
             self._shown = self._opened[log]
         else:
-            self._turn_to([one for one in self._recorded() if one.log == log])
+            self._open([program for program in self._recorded() if program.log == log])
 
-    def _turn_to(self, found: list[KeptProgram]) -> None:
-        for one in found:
-            self._shown = self._opened[one.log] = self._open(one)
+    def _open(self, programs: list[KeptProgram]) -> None:
+        for program in programs:
+            from rocm_tui.launch.program import Detached
+
+            self._shown = self._opened[program.log] = Detached(program.log, program.session)
+
+    def _recorded(self) -> list[KeptProgram]:
+        """The programs that screens started."""
+        if next(self._layout.sessions.glob("*.output.log"), None) is None:
+            return []
+        from rocm_tui.launch.program import kept_programs  # where there is one at all
+
+        return kept_programs(self._layout)
 
     def _logs(self) -> list[Path]:
         """Those that run first, the newest first; that of this screen before all."""
-        logs = [one.log for one in self._recorded()]
+        logs = [program.log for program in self._recorded()]
         if self._launched is None:
             return logs
         return [self._launched.log, *(log for log in logs if log != self._launched.log)]

@@ -9,9 +9,9 @@ AMBIGUOUS = frozenset(
     Access Agreement Answer Asked Bench Call Calls Change Check Code Compile Compiled Computed
     Device Difference Differing Digit Done Doubt Ended Entry Facts Finding Gain Gone Gpu
     GraphText Group Hit Kernel Launch Library Limits Mark Member News NotCompiled NotMeasured
-    NotTried NotTuned NotVerified Offer Options Pair Part Place Plan Process Program Progress
+    NotTried NotTuned NotVerified Offer Options Pair Part Place Process Program Progress
     Proof Proposal Pulse Reader Record Refused Row Rule Run Seen Share Single
-    SingleChoice Site Source Standing Start Step Sums Table Taken Tally TemplateKernel Told
+    SingleChoice Site Source Standing Start Step Sums Table Taken TemplateKernel Told
     Trouble Unit Use Visits Wanted Work WrongResult
     """.split()
 )

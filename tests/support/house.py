@@ -103,7 +103,7 @@ ALWAYS_MANY = {
     ("rocm_tui/render/detail.py", "others"): "one is named",
     ("rocm_tui/render/detail.py", "times)"): "only of more than one",
     ("rocm_tui/render/problems.py", "times)"): "only of more than one",
-    ("rocm_tui/tui/doing.py", "processes:"): "one has its own words",
+    ("rocm_tui/tui/processes.py", "processes:"): "one has its own words",
 }
 """A file, the words behind the number, and why that number is at least two (or no count)."""
 

@@ -1,17 +1,22 @@
 """The server: a page, the files of its terminal, and a screen for each page that is open.
 
 The terminal in the page is that of textual-serve, which with aiohttp is an extra of this package:
-neither is imported before `serve` is asked for.
+neither is imported before `serve` is asked for. A screen is a process of `rocm-tui watch` whose
+terminal is a pair of pipes. Textual's web driver speaks packets: a letter, the length in four
+bytes, and as many bytes. `D` is what a terminal would get or send, `M` is a message as JSON. The
+process ends when its stdin does, so none is left when the server dies.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import string
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module, resources
 from importlib.util import find_spec
@@ -20,7 +25,6 @@ from typing import Any
 
 from backend.counted import counted
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.tui.browser import child
 from rocm_tui.tui.browser.guard import Guard, Thing
 
 _TERMINAL = ("js/textual.js", "css/xterm.css", "fonts/RobotoMono-VariableFont_wght.ttf")
@@ -38,9 +42,15 @@ _HEADERS = {
 }
 _WAIT = 6.0
 """Seconds that a page waits for a place: one that is loaded again takes its own, whose screen may
-need `child.end`'s time to go."""
+need `_end_screen`'s time to go."""
 _MOST_BYTES = 1 << 20
 """Of one message of a page: what is pasted at once."""
+_READY = b"__GANGLION__\n"
+"""What the web driver says first."""
+_PATIENCE = 4.0
+"""Seconds that a screen has to end its jobs before it is killed."""
+_MOST_CELLS = 1000
+"""A side of a screen."""
 
 
 class NotServed(RocmTuiError):
@@ -157,7 +167,7 @@ class Site:
         except asyncio.TimeoutError:
             await socket.send_bytes(
                 f"{counted(self._most, 'screen is', 'screens are')} open, and no more are "
-                "allowed: close one, or start `rocm-tui serve` with --screens N.\r\n".encode()
+                "allowed: close a screen, or start `rocm-tui serve` with --screens N.\r\n".encode()
             )
             await socket.close()
             return socket
@@ -171,8 +181,8 @@ class Site:
 
     async def _show(self, socket: Any, width: object, height: object) -> None:
         """Start a screen, carry bytes both ways, and end it."""
-        env = child.environment(os.environ, *child.size(width, height))
-        process = await child.start(self._command, env)
+        env = _environment(os.environ, *_size(width, height))
+        process = await _start_screen(self._command, env)
         drawing = asyncio.ensure_future(self._draw(process, socket))
         try:
             async for message in socket:
@@ -182,11 +192,11 @@ class Site:
             drawing.cancel()
             with suppress(asyncio.CancelledError):
                 await drawing
-            await asyncio.shield(child.end(process))
+            await asyncio.shield(_end_screen(process))
 
     async def _draw(self, process: asyncio.subprocess.Process, socket: Any) -> None:
         with suppress(ConnectionError):  # the page is gone
-            async for text in child.drawn(process):
+            async for text in _drawn(process):
                 await socket.send_bytes(text)
         await socket.close()
 
@@ -204,12 +214,12 @@ async def _heed(
         return
     kind, value = message if isinstance(message, list) and len(message) == 2 else (None, None)
     if isinstance(message, list) and message in (["focus"], ["blur"]):
-        await child.tell(process, message[0])
+        await _send_message(process, message[0])
     elif kind == "stdin" and isinstance(value, str):
-        await child.typed(process, value)
+        await _typed(process, value)
     elif kind == "resize" and isinstance(value, dict):
-        columns, rows = child.size(value.get("width"), value.get("height"))
-        await child.tell(process, "resize", width=columns, height=rows)
+        columns, rows = _size(value.get("width"), value.get("height"))
+        await _send_message(process, "resize", width=columns, height=rows)
     elif kind == "ping":
         await socket.send_json(["pong", value])
 
@@ -231,3 +241,88 @@ async def run(site: Site, bound: socket.socket, ready: Callable[[], None]) -> No
         await over.wait()
     finally:
         await runner.cleanup()
+
+
+def _environment(env: Mapping[str, str], width: int, height: int) -> dict[str, str]:
+    """Of a screen in a browser: true colour, and a size."""
+    columns, rows = _size(width, height)
+    return {
+        **env,
+        "TERM": "xterm-256color",
+        "TEXTUAL_DRIVER": "textual.drivers.web_driver:WebDriver",
+        "TEXTUAL_COLOR_SYSTEM": "truecolor",
+        "COLUMNS": str(columns),
+        "ROWS": str(rows),
+    }
+
+
+def _size(width: object, height: object) -> tuple[int, int]:
+    """Cells, within what can be drawn; 80x24 of what is no number."""
+
+    def cells(value: object, usual: int) -> int:
+        with suppress(ValueError, TypeError):
+            return max(1, min(_MOST_CELLS, int(str(value))))
+        return usual
+
+    return cells(width, 80), cells(height, 24)
+
+
+async def _start_screen(command: Sequence[str], env: Mapping[str, str]) -> Process:
+    """A session of its own: Ctrl-C at the server is the server's to pass on."""
+    return await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, env=env, start_new_session=True
+    )
+
+
+async def _drawn(process: Process) -> AsyncIterator[bytes]:
+    """What the screen draws, until it ends; nothing of one that did not begin."""
+    assert process.stdout is not None
+    if await process.stdout.readline() != _READY:
+        return
+    with suppress(asyncio.IncompleteReadError):
+        while True:
+            head = await process.stdout.readexactly(5)
+            payload = await process.stdout.readexactly(int.from_bytes(head[1:], "big"))
+            if head[:1] == b"D":
+                yield payload
+            elif head[:1] == b"M" and json.loads(payload).get("type") == "exit":
+                return
+
+
+async def _typed(process: Process, text: str) -> None:
+    """Keys, mouse and pasted text, as a terminal sends them."""
+    await _send(process, b"D", text.encode())
+
+
+async def _send_message(process: Process, kind: str, **values: int) -> None:
+    """A message: `resize` with width and height, `focus`, `blur`, `quit`."""
+    await _send(process, b"M", json.dumps({"type": kind, **values}).encode())
+
+
+async def _send(process: Process, letter: bytes, payload: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(ConnectionError):  # it is ending
+        process.stdin.write(letter + len(payload).to_bytes(4, "big") + payload)
+        await process.stdin.drain()
+
+
+async def _end_screen(process: Process) -> None:
+    """Ask it to end, and wait until it has; kill it if it does not listen."""
+    assert process.stdin is not None and process.stdout is not None
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(_send_message(process, "quit"), 0.5)
+    process.stdin.close()
+    try:
+        await asyncio.wait_for(_over(process), _PATIENCE)
+    except asyncio.TimeoutError:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        await process.wait()
+
+
+async def _over(process: Process) -> None:
+    """Read what it still draws: it would wait for a reader for ever."""
+    assert process.stdout is not None
+    while await process.stdout.read(1 << 16):
+        pass
+    await process.wait()

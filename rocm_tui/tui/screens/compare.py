@@ -33,10 +33,10 @@ from rocm_tui.session import refusals, stats
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import shorten
-from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui import pin_actions
+from rocm_tui.tui.base import BaseScreen
+from rocm_tui.tui.keys import Key, key
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key
 
 _TITLES = (16, 26)
 _LEAST, _MOST = 19, 34
@@ -274,8 +274,8 @@ class CompareScreen(BaseScreen):
         keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
         keys.append(("y", "copy", "copy"))
         pin = refusals.why_not_pinned(self._row, self.view.chosen)
-        told = {"diff": self._why_no_diff(), "read": self._why_not_read(), "pin": pin}
-        self.show_keys(keys, {action for action, why in told.items() if why})
+        refused = {"diff": self._why_no_diff(), "read": self._why_not_read(), "pin": pin}
+        self.show_keys(keys, {action for action, why in refused.items() if why})
 
     def _why_not_read(self) -> str | None:
         return refusals.why_not_read(self.view.chosen, self._row.tuning)
@@ -306,7 +306,7 @@ class CompareScreen(BaseScreen):
         self.view.choose(self.view.column + by)
         self._describe()
         if self.diff.display:
-            self._ask_diff()
+            self._start_diff()
 
     def action_next(self) -> None:
         """The column after the chosen one, and from the last the first."""
@@ -334,12 +334,12 @@ class CompareScreen(BaseScreen):
         self.set_focus(self.diff if show else self.view)
         self._describe()
         if show:
-            self._ask_diff()
+            self._start_diff()
 
-    def _ask_diff(self) -> None:
-        self.run_worker(self._tell_diff(), group="diff", exclusive=True)
+    def _start_diff(self) -> None:
+        self.run_worker(self._load_diff(), group="diff", exclusive=True)
 
-    async def _tell_diff(self) -> None:
+    async def _load_diff(self) -> None:
         first, other = self._pair
         title = f"{plain(first.label)} → {plain(other.label)}"
         session = self.program.feed.model.sessions.get(self._row.tuning.session or "")
@@ -359,12 +359,12 @@ class CompareScreen(BaseScreen):
         if why_not:
             self.program.refuse(why_not)
         elif choice is not None:
-            self.program.read(self._row, choice)
+            self.program.open_screen("source", self._row, choice)
 
     def action_pin(self) -> None:
         choice = self.view.chosen
         if choice is not None:
-            self.program.ask.pin(self._row, choice)
+            self.program.act(pin_actions.pin, self._row, choice)
 
     def action_copy(self) -> None:
         choice = self.view.chosen

@@ -1,11 +1,12 @@
-"""Questions above the screens: may this be changed, and what shall be tuned."""
+"""Questions above the screens: may this be changed, what is tuned, what goes on after leaving."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from pathlib import Path
+from typing import ClassVar, Literal, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -19,26 +20,26 @@ from backend.model.problem import Problem
 from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
+from rocm_tui.jobs.queue import Job
 from rocm_tui.jobs.tune import TuneOptions
+from rocm_tui.launch.program import Program
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
-from rocm_tui.tui.host import Host
+from rocm_tui.tui.base import BaseApp, Dialog
 from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import Dialog
-
-if TYPE_CHECKING:  # few rows are of such a list
-    from rocm_tui.tui.untuned_lists import UntunedList
 
 _WAITING = ("Looking up what will change …",)
+Leave = Literal["detach", "stop"]
+"""What becomes of the program: it goes on, or it is asked to end."""
 
 
 class ConfirmScreen(Dialog[str]):
-    """Gives the note (empty without one) for yes, and None for no.
+    """Answer with the note (empty without one) for yes, and None for no.
 
-    Without `lines` it waits: it says so and takes no yes until `tell` brings them. `warning` is
-    what speaks against it, and stands first. `command` gives what does the same in a shell, with
-    the note as it is.
+    Without `lines` it waits: it says so and takes no yes until `show_lines` is called. `warning` is
+    shown first. `command` returns the command that does the same in a shell, with the note as typed
+    so far.
     """
 
     CSS_PATH = "dialogs.tcss"
@@ -101,12 +102,12 @@ class ConfirmScreen(Dialog[str]):
 
     def action_copy(self) -> None:
         if self._command is not None:
-            cast(Host, self.app).copy(self._command(self._noted), "the command")
+            cast(BaseApp, self.app).copy(self._command(self._noted), "the command")
 
     def _text(self) -> Content:
         return Content("\n".join(plain(line) for line in self._lines or _WAITING))
 
-    def tell(self, lines: Sequence[str]) -> None:
+    def show_lines(self, lines: Sequence[str]) -> None:
         """What will change is known now."""
         self._lines = lines
         for shown in self.query("#lines").results(Static):  # none before it opens or after
@@ -118,6 +119,35 @@ class ConfirmScreen(Dialog[str]):
         if not self._lines:
             return  # nobody agrees to what has not been said
         self.answer(self._noted)
+
+
+async def confirm(
+    app: BaseApp, title: str, verb: str, lines: Sequence[str], command: str = ""
+) -> bool:
+    """Ask whether to do this, which `command` does in a shell; False also where another question
+    is open."""
+    if app.asking:
+        return False
+    question = ConfirmScreen(
+        title, verb, lines, command=(lambda note: command) if command else None
+    )
+    return await app.push_screen_wait(question) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class UntunedList:
+    """An untuned list of TunableOp at `path`, the table of `results` beside it, and why it cannot
+    be tuned here."""
+
+    path: str
+    results: str
+    why_not: str = ""
+
+    @property
+    def label(self) -> str:
+        """What is offered, and why it is not."""
+        into = plain(Path(self.results).name)
+        return f"TunableOp instead: {self.why_not or f'the whole list, into {into}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +259,7 @@ class TuneScreen(Dialog[TuneAnswer]):
     def action_copy(self) -> None:
         if self._command is not None:
             with suppress(UsageError):
-                cast(Host, self.app).copy(self._command(self._answer()), "the command")
+                cast(BaseApp, self.app).copy(self._command(self._answer()), "the command")
 
     def _text(self, name: str) -> str | None:
         return self.query_one(f"#{name}", Input).value.strip() or None
@@ -267,3 +297,66 @@ def _about(row: Row) -> list[str]:
     if row.pin is not None:
         lines.append(f"The pin to {row.pin.pin.label} holds; it learns the new times.")
     return list(map(plain, lines))
+
+
+class LeaveScreen(Dialog[Leave]):
+    """Leave, and what becomes of the program; None: stay. Enter takes what ends nothing."""
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter,d", "detach", "leave.detach", "leave; the program goes on"),
+        key("s", "stop", "leave.stop", "leave and stop the program"),
+    ]
+
+    def __init__(self, launched: Program | None, jobs: Sequence[Job]) -> None:
+        """`launched` is the program that still runs, if one does."""
+        super().__init__()
+        self._launched = launched
+        self._jobs = jobs
+
+    def compose(self) -> ComposeResult:
+        title, lines = _leave_question(self._launched, self._jobs)
+        text = "\n".join(plain(line) for line in lines)
+        with Vertical(id="question"):
+            yield Static(Content(plain(title)), id="what", markup=False)
+            yield Static(Content(text), id="lines", markup=False)
+            with Horizontal(id="answers"):
+                if self._launched is not None:
+                    yield Button("Leave it running  d", id="yes", compact=True)
+                    yield Button("Stop it  s", id="stop", compact=True)
+                else:
+                    yield Button("Quit  enter", id="yes", compact=True)
+                yield Button("Stay  esc", id="no", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#yes").focus()
+
+    @on(Button.Pressed, "#yes")
+    def action_detach(self) -> None:
+        self.answer("detach")
+
+    @on(Button.Pressed, "#stop")
+    def action_stop(self) -> None:
+        if self._launched is not None:
+            self.answer("stop")
+
+
+def _leave_question(launched: Program | None, jobs: Sequence[Job]) -> tuple[str, list[str]]:
+    ended = [f"{job.state}: {job.kind} {job.title}" for job in jobs]
+    if launched is None:
+        return "Quit? It ends the jobs of this screen.", ended
+    lines = [
+        f"{launched.title} has been running for {fmt.seconds(launched.age)}.",
+        "d  It goes on without the screen; rocm-tui watch shows it again.",
+        "s  It is asked to end (SIGTERM), and killed after 10 s.",
+        f"{_kept(launched)}: {launched.log}",
+    ]
+    if ended:
+        lines += ["Either way the jobs of this screen end:", *ended]
+    return "Quit? The program still runs.", lines
+
+
+def _kept(program: Program) -> str:
+    return (
+        f"Not all of its output is kept, {program.lost}" if program.lost else "Its output is kept"
+    )

@@ -6,10 +6,12 @@ import shlex
 import time
 from array import array
 from asyncio import sleep, to_thread
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, overload
 
+from rich.cells import cell_len
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -19,14 +21,132 @@ from backend.counted import counted
 from rocm_tui.actions.lint import Checked, lint_tables
 from rocm_tui.actions.tables import Shelving, shelve, stamps_of, tables_among, values_in_words
 from rocm_tui.harmless import plain
-from rocm_tui.render.entries import counts_text
+from rocm_tui.render.entries import ENTRIES, counts_text, entry_lines
+from rocm_tui.render.table import Cells, Line, cells
 from rocm_tui.tables.marks import NOTHING, Marks
-from rocm_tui.tables.shelf import Shelf, wanted_of
+from rocm_tui.tables.shelf import Shelf, Shelved, wanted_of
+from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.entries_grid import EntriesGrid, EntryDetail
+from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.tui.widgets.one_line import OneLine
+
+MOST_SORTED = 5000
+"""Rows that are read to be sorted; a tenth of a second."""
+_SAMPLE = 200
+"""Rows by which the columns are as wide as they are."""
+_WIDE = 170
+"""Cells from which on rules have room."""
+_KEPT = 2 * MOST_SORTED
+
+
+class _Rows(Sequence[Cells]):
+    """The cells of these entries, made when they are asked for."""
+
+    def __init__(self, shelf: Shelf, numbers: Sequence[int]) -> None:
+        self._shelf, self._numbers = shelf, numbers
+        self._cells: dict[int, Cells] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> Cells: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Cells]: ...
+    def __getitem__(self, at: int | slice) -> Cells | list[Cells]:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(len(self)))]
+        row = self._cells.get(at)
+        if row is None:
+            if len(self._cells) >= _KEPT:
+                self._cells.clear()
+            row = self._cells[at] = cells(ENTRIES, self._shelf[self._numbers[at]])
+        return row
+
+
+class EntriesGrid(Grid):
+    """Entries by their numbers, which ascend; more may be found while they are shown."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        self._shelf = Shelf(())
+        self._numbers: Sequence[int] = ()
+        super().__init__(ENTRIES, "", id=id)
+
+    @property
+    def current(self) -> Shelved | None:
+        """The entry under the cursor."""
+        return self._shelf[self._numbers[self.at]] if self.at < len(self._numbers) else None
+
+    def show(self, shelf: Shelf, numbers: Sequence[int]) -> None:
+        """Show these; the cursor stays on its entry if that is among them, and if it stood on one
+        of a table that was read anew, on what is there of it."""
+        before, row = self.current, self.cursor - self.top
+        same = self._shelf.tables == shelf.tables
+        number = self._numbers[self.at] if before else None
+        if before and not same:
+            number = shelf.like(before)
+        self._shelf, self._numbers = shelf, numbers
+        if self._sort is not None and len(numbers) > MOST_SORTED:
+            self._sort = None
+        self.put(_Rows(shelf, numbers))
+        at = len(numbers) if number is None else bisect_left(numbers, number)
+        if number is not None and not same:  # what is nearest
+            at = min(at, len(numbers) - 1)
+        cursor = 0
+        if 0 <= at < len(numbers) and (not same or numbers[at] == number):
+            cursor = self._places.index(at)
+            self.top = cursor - row
+        self.move_cursor(cursor)
+
+    def grow(self) -> None:
+        """More were found."""
+        if self._sort is None:
+            self._order()
+            self.sync()
+
+    def wants(self) -> dict[str, int]:
+        rows = self._rows[:_SAMPLE]
+        wants = {
+            column.key: max([cell_len(row[column.key][0]) for row in rows], default=0)
+            for column in self._columns
+        }
+        self._rule = wants["lint"]
+        return wants
+
+    def heading(self, width: int) -> list[Line]:
+        """Where there is little room, what lint found is a sign; its rule stands below the list."""
+        if self._rows:
+            self._wants = {**self._wants, "lint": self._rule if width >= _WIDE else 1}
+        return super().heading(width)
+
+    def choose_heading(self, x: int) -> None:
+        if len(self._rows) > MOST_SORTED:
+            self.app.notify(
+                f"{len(self._rows):,} entries are not sorted; / finds fewer of them", markup=False
+            )
+            return
+        super().choose_heading(x)
+
+
+class EntryDetail(LineView, can_focus=False):
+    """All of one entry."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._entry: Shelved | None = None
+
+    def show(self, entry: Shelved | None) -> None:
+        if entry != self._entry:
+            self._entry = entry
+            self.sync()
+
+    def count(self) -> int:
+        return 0
+
+    def heading(self, width: int) -> list[Line]:
+        return entry_lines(self._entry, width, self.size.height) if self._entry else []
+
 
 _FIRST = 200
 """Entries that are enough to be shown before all are found."""
@@ -51,20 +171,16 @@ class EntriesScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#entries"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("slash", "search", "entries.search", "find entries: words, M=16, lint:error"),
-        key("y", "copy", "entries.copy", "copy the row's place, FILE:LINE"),
-        key("p", "copy_command", "entries.command", "copy the command that pins a solution there"),
-        key("r", "reload", "entries.reload", "read the tables again"),
-        key("enter", "whole", "entries.whole", "more room for what the entry tells; and less"),
+        key("slash", "search", "entries.search", "find entries: words, M=16, lint:error",
+            footer="find"),
+        key("enter", "whole", "entries.whole", "more room for what the entry tells; and less",
+            footer="details"),
+        key("p", "copy_command", "entries.command", "copy the command that pins a solution there",
+            footer="copy pin command"),
+        key("y", "copy", "entries.copy", "copy the row's place, FILE:LINE", footer="copy place"),
+        key("r", "reload", "entries.reload", "read the tables again", footer="read again"),
         key("escape", "back", "entries.back", "end the search, else back"),
-    ]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("/", "find", "search"),
-        ("enter", "details", "whole"),
-        ("p", "copy pin command", "copy_command"),
-        ("y", "copy place", "copy"),
-        ("r", "read again", "reload"),
-    )
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +301,7 @@ class EntriesScreen(BaseScreen):
     def _mark(self, marks: Marks) -> None:
         self._marks = self._shelving.shelf.marks = self._shown.marks = marks
         if self._checked is not None:
-            self._lint = _told(replace(self._checked, marks=marks), len(self._stale))
+            self._lint = _lint_text(replace(self._checked, marks=marks), len(self._stale))
 
     @work(group="find", exclusive=True)
     async def _find(self, *, anew: bool = False) -> None:
@@ -227,18 +343,18 @@ class EntriesScreen(BaseScreen):
             facts.append(f"{counted(self._shelving.left_out, 'table')} not read")
         self.show_title("Entries", facts)
         if self._reading:
-            told = "reading the tables …"
+            text = "reading the tables …"
         elif not shelf.tables:
-            told = _NOTHING
+            text = _NOTHING
         elif not self._finding and not found:
-            told = _NONE
+            text = _NONE
         elif self._words:
-            told = counted(found, "entry has", "entries have") + f" {plain(self._words)}"
-            told += " so far" if self._finding else ""
+            text = counted(found, "entry has", "entries have") + f" {plain(self._words)}"
+            text += " so far" if self._finding else ""
         else:
-            told = counted(found, "entry", "entries")
+            text = counted(found, "entry", "entries")
         checked = f"{self._lint} " if shelf.tables else ""
-        self.query_one("#about", OneLine).put(((f" {told}", "head"),), ((checked, "head"),))
+        self.query_one("#about", OneLine).put(((f" {text}", "head"),), ((checked, "head"),))
         self.query_one("#entry", EntryDetail).show(self._grid.current)
 
     @on(LineView.CursorMoved, "#entries")
@@ -297,15 +413,15 @@ class EntriesScreen(BaseScreen):
 
 
 def _slice(numbers: Iterator[int | None]) -> tuple[list[int], bool]:
-    """What is found in a short while, and whether that was all."""
-    found: list[int] = []
+    """What is numbers_found in a short while, and whether that was all."""
+    numbers_found: list[int] = []
     end = time.perf_counter() + _SLICE
     for at, number in enumerate(numbers):
         if number is not None:
-            found.append(number)
+            numbers_found.append(number)
         if not at % 64 and time.perf_counter() > end:
-            return found, False
-    return found, True
+            return numbers_found, False
+    return numbers_found, True
 
 
 def _looked(paths: Sequence[str], shelving: Shelving) -> tuple[bool, float]:
@@ -315,12 +431,12 @@ def _looked(paths: Sequence[str], shelving: Shelving) -> tuple[bool, float]:
     return other, time.thread_time() - begun
 
 
-def _told(checked: Checked, stale: int) -> str:
+def _lint_text(checked: Checked, stale: int) -> str:
     """What `lint` found in all of them, of which so many are others since."""
     device = f" for {checked.device}" if checked.device else ""
-    told = f"lint{device}: {counts_text(checked.marks.levels())}"
+    text = f"lint{device}: {counts_text(checked.marks.levels())}"
     if stale:
-        told += f"; {counted(stale, 'table')} written since"
+        text += f"; {counted(stale, 'table')} written since"
     if checked.left_out:
-        told += f"; {counted(checked.left_out, 'table')} not checked here: rocm-tui lint"
-    return told
+        text += f"; {counted(checked.left_out, 'table')} not checked here: rocm-tui lint"
+    return text

@@ -16,32 +16,26 @@ from rocm_tui.render.entries import ENTRIES
 from rocm_tui.render.glossary import Entry, Group
 from rocm_tui.render.sessions import SESSIONS
 from rocm_tui.render.table import Column, Line
-from rocm_tui.tui.host import Host
+from rocm_tui.tui.base import BaseApp, BaseScreen, Dialog
 from rocm_tui.tui.keys import key, written
-from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
-from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
-from rocm_tui.tui.screens.done import DONE, DoneScreen
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, LeaveScreen, Tick, TuneScreen
 from rocm_tui.tui.screens.entries import EntriesScreen
 from rocm_tui.tui.screens.history import HistoryScreen
-from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
-from rocm_tui.tui.screens.leaving import LeaveScreen
+from rocm_tui.tui.screens.jobs import DONE, JOBS, DoneScreen, JobsScreen
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
-from rocm_tui.tui.screens.session_comparison import SessionComparisonScreen
-from rocm_tui.tui.screens.sessions import SessionsScreen
-from rocm_tui.tui.screens.source import SourceScreen
+from rocm_tui.tui.screens.sessions import SessionComparisonScreen, SessionsScreen
+from rocm_tui.tui.screens.source import CodeView, SourceScreen
 from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
 from rocm_tui.tui.screens.trials import GRAPHS, TRIALS, TrialsScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.code_view import CodeView
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key
 
 KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Lists", LineView.BINDINGS),
-    ("Everywhere", Host.BINDINGS),
+    ("Everywhere", BaseApp.BINDINGS),
     ("Watch", WatchScreen.BINDINGS),
     ("Compare", CompareScreen.BINDINGS),
     ("Source", (*SourceScreen.BINDINGS, *CodeView.BINDINGS)),
@@ -92,7 +86,7 @@ def key_groups(own: Mapping[str, str] = MappingProxyType({})) -> Iterator[Group]
         ours = (binding for binding in bindings if isinstance(binding, Binding))
         entries = []
         for about, same in groupby(ours, key=lambda binding: binding.tooltip):
-            keys = " ".join(written(own.get(one.id or "", one.key)) for one in same)
+            keys = " ".join(written(own.get(b.id or "", b.key)) for b in same)
             entries.append(Entry(keys, keys, about))
         yield Group(f"Keys: {title}", tuple(entries))
 
@@ -144,7 +138,7 @@ class HelpText(LineView):
     def heading(self, width: int) -> list[Line]:
         if width != self._width:
             self._width = width
-            own = self.app.own_keys if isinstance(self.app, Host) else {}
+            own = self.app.own_keys if isinstance(self.app, BaseApp) else {}
             self._lines = list(_lines(width - 3, own))
         return []
 
@@ -160,13 +154,13 @@ class HelpScreen(BaseScreen):
 
     AUTO_FOCUS = "#text"
     BINDINGS: ClassVar[list[BindingType]] = [key("escape", "back", "help.back", "back")]
-    KEYS: ClassVar[tuple[Key, ...]] = (("j k", "scroll", "scroll"),)
 
     def compose_body(self) -> ComposeResult:
         yield HelpText()
 
     def on_mount(self) -> None:
         self.show_title("Help", [])
+        self.show_keys([("j k", "scroll", "scroll")])
 
     def action_scroll(self) -> None:
         self.query_one(HelpText).action_page(1)

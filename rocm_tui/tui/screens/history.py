@@ -16,11 +16,12 @@ from rocm_tui.render.history import HISTORY, Entry, chart, entries, title
 from rocm_tui.render.table import Line, cells
 from rocm_tui.session.history import History, cache_files, history
 from rocm_tui.session.model import Row
+from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.screens.watch import back_to_watch
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.tui.widgets.one_line import OneLine
 
 
 class Chart(LineView, can_focus=False):
@@ -30,8 +31,8 @@ class Chart(LineView, can_focus=False):
         super().__init__(id="chart")
         self._history: History | None = None
 
-    def put(self, told: History) -> None:
-        self._history = told
+    def put(self, history: History) -> None:
+        self._history = history
         self.sync()
 
     def count(self) -> int:
@@ -41,8 +42,8 @@ class Chart(LineView, can_focus=False):
         return [] if self._history is None else chart(self._history, width, self.size.height)
 
     def empty(self, width: int) -> list[Line]:
-        known = self._history is not None and not self._head
-        return [(("  No source tells both when and how long.", "dim"),)] if known else []
+        known_empty = self._history is not None and not self._head
+        return [(("  No source tells both when and how long.", "dim"),)] if known_empty else []
 
 
 class HistoryScreen(BaseScreen):
@@ -51,13 +52,10 @@ class HistoryScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#events"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("y", "copy", "history.copy", "copy the choice under the cursor"),
+        key("enter", "choose", "history.choose", "the tuning, in Watch", footer="the tuning"),
+        key("y", "copy", "history.copy", "copy the choice under the cursor", footer="copy"),
         key("escape,H", "app.pop_screen", "history.back", "back"),
     ]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("enter", "the tuning", "choose"),
-        ("y", "copy", "copy"),
-    )
 
     def __init__(self, row: Row) -> None:
         super().__init__()
@@ -91,25 +89,25 @@ class HistoryScreen(BaseScreen):
         beside = self._beside
         if beside is None:
             return
-        told = history(self.program.feed.model, self._row, beside.pins, beside.versions)
-        dated = [entry for entry in entries(told) if entry.number is not None]
-        undated = [entry for entry in entries(told) if entry.number is None]
+        events = history(self.program.feed.model, self._row, beside.pins, beside.versions)
+        dated = [entry for entry in entries(events) if entry.number is not None]
+        undated = [entry for entry in entries(events) if entry.number is None]
         self._entries = [*reversed(dated), *undated]
         rows = [cells(HISTORY, entry) for entry in self._entries]
         names = [e.number or -at for at, e in enumerate(self._entries)]
         self.query_one("#events", Grid).put(rows, names)
-        self.query_one(Chart).put(told)
-        self.show_title("History", [title(told)])
+        self.query_one(Chart).put(events)
+        self.show_title("History", [title(events)])
 
     @on(LineView.Chosen, "#events")
     def action_choose(self) -> None:
         entry = self.current
         if entry is None:
-            return
-        if entry.event.row is None:
+            self.program.warn("No event is under the cursor.")
+        elif entry.event.row is None:
             self.program.warn("That is no tuning: there is no row of it in Watch.")
         else:
-            self.program.show_row(entry.event.row)
+            back_to_watch(self.app).go_to(entry.event.row)
 
     def action_copy(self) -> None:
         entry = self.current

@@ -1,8 +1,9 @@
-"""Jobs: what workers do and did, how far they are, what came out, what they said."""
+"""Jobs: what workers do and did, and all that was done from the screen with its command."""
 
 from __future__ import annotations
 
 import time
+from asyncio import to_thread
 from textwrap import wrap
 from typing import ClassVar
 
@@ -10,16 +11,21 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from backend.counted import counted
+from backend.errors import StoreError
+from rocm_tui.actions.commands import Done, list_done
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
 from rocm_tui.render.jobs import left_cell, progress_cell, took
+from rocm_tui.render.pins import moment
 from rocm_tui.render.table import Field, Line, Span, cells
 from rocm_tui.session import numbers as fmt
+from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.tui.widgets.one_line import OneLine
+from rocm_tui.tui.widgets.output import folded_text
 
 _EVERY = 1.0
 """Seconds between two looks at times and logs, while this screen is open."""
@@ -129,7 +135,9 @@ class JobLog(LineView):
 
     def _fit(self, width: int) -> None:
         self._fitted = (width, self._log)
-        self._pieces = [piece for line in self._log for piece in _folded(line, width - 3)]
+        self._pieces = [
+            piece for line in self._log for piece in folded_text(line, max(20, width - 3))
+        ]
 
     def heading(self, width: int) -> list[Line]:
         if self._fitted != (width, self._log):
@@ -149,32 +157,22 @@ class JobLog(LineView):
         return [(("  The worker wrote nothing to stderr.", "dim"),)] if self._outcome[0] else []
 
 
-def _folded(line: str, width: int) -> list[str]:
-    """A line of a log in pieces that fit; its blanks say something, so they stay."""
-    width = max(20, width)
-    return [line[at : at + width] for at in range(0, len(line), width)] or [""]
-
-
 class JobsScreen(BaseScreen):
     """The jobs above, newest first; the log of the one under the cursor below."""
 
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#jobs"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started"),
-        key("y", "copy", "jobs.copy", "copy what became of the job"),
-        key("d", "app.open('done')", "jobs.done", "all that was done from the screen, pins too"),
-        key("c", "copy_command", "jobs.command", "copy the command that does the same"),
-        key("tab", "app.focus_next", "jobs.other", "between the jobs and the log"),
+        key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started",
+            footer="cancel"),
+        key("tab", "app.focus_next", "jobs.other", "between the jobs and the log", footer="log"),
+        key("y", "copy", "jobs.copy", "copy what became of the job", footer="copy"),
+        key("c", "copy_command", "jobs.command", "copy the command that does the same",
+            footer="copy command"),
+        key("d", "app.open('done')", "jobs.done", "all that was done from the screen, pins too",
+            footer="done"),
         key("escape", "back", "jobs.back", "back"),
-    ]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("x", "cancel", "cancel"),
-        ("tab", "log", "app.focus_next"),
-        ("y", "copy", "copy"),
-        ("c", "copy command", "copy_command"),
-        ("d", "done", "app.open('done')"),
-    )
+    ]  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
         yield JobsGrid(JOBS, _NOTHING, id="jobs")
@@ -211,8 +209,8 @@ class JobsScreen(BaseScreen):
             log.put(("", ""), [])
             return
         command = f"  $ {plain(job.command)}" if job.command else ""
-        told = (f" {job.kind} {job.title}: {job.state}", "head")
-        about.put((told, (command, "title")))
+        title = (f" {job.kind} {job.title}: {job.state}", "head")
+        about.put((title, (command, "title")))
         outcome = (job.reason, "bad") if job.reason else (job.outcome, "strong")
         log.put(outcome, self.program.jobs.log(job.id))
 
@@ -241,3 +239,60 @@ class JobsScreen(BaseScreen):
         if job is not None:
             text = job.reason or job.outcome or job.title
             self.program.copy(text, "what became of the job" if job.over else "the job")
+
+
+DONE: tuple[Field[Done], ...] = (
+    Field(
+        "when", "WHEN", 16, 16, text=lambda done: moment(done.when), style="dim",
+        about="when it was done, or its job ended",
+    ),
+    Field(
+        "command", "COMMAND", 24, 90, text=lambda done: plain(done.command), style="accent",
+        about="the command that does the same; y copies it",
+    ),
+    Field(
+        "outcome", "OUTCOME", 20, 200, drop=1, text=lambda done: plain(done.outcome),
+        style=lambda done: "" if done.ok else "warn", about="what came of it",
+    ),
+    Field(
+        "who", "WHO", 4, 14, drop=2, text=lambda done: plain(done.who), style="dim",
+        about="who did it",
+    ),
+)  # fmt: skip
+
+
+class DoneScreen(BaseScreen):
+    """A list; `y` copies a command."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#done"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("y", "copy", "done.copy", "copy the command", footer="copy"),
+        key("escape", "back", "done.back", "back"),
+    ]
+
+    def compose_body(self) -> ComposeResult:
+        yield Grid(DONE, "Nothing was done from a screen of this cache dir yet.", id="done")
+
+    def on_mount(self) -> None:
+        self._done: list[Done] = []
+        self.show_title("Done", [])
+        self.run_worker(self._load(), group="done", exclusive=True)
+
+    async def _load(self) -> None:
+        try:
+            actions = await to_thread(list_done, self.program.layout)
+        except (StoreError, OSError) as error:
+            self.program.refuse(str(error))
+            return
+        self._done = list(reversed(actions))
+        for grid in self.query("#done").results(Grid):  # none where this screen was left
+            grid.put([cells(DONE, done) for done in self._done])
+        failed = sum(not done.ok for done in actions)
+        facts = [counted(len(actions), "action")]
+        self.show_title("Done", facts + ([f"{failed} with trouble"] if failed else []))
+
+    def action_copy(self) -> None:
+        cursor = self.query_one("#done", Grid).cursor
+        if cursor < len(self._done):
+            self.program.copy(self._done[cursor].command, "the command")

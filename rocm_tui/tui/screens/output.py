@@ -12,14 +12,14 @@ from textual.widgets import Input
 
 from backend.counted import counted
 from rocm_tui.harmless import plain
+from rocm_tui.launch.program import Program
 from rocm_tui.session import numbers as fmt
-from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.screens.dialogs import ConfirmScreen
-from rocm_tui.tui.watch_keys import READ_ONLY
+from rocm_tui.tui.base import BaseApp, BaseScreen
+from rocm_tui.tui.keys import Key, key
+from rocm_tui.tui.screens.dialogs import confirm
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
-from rocm_tui.tui.widgets.output_view import OutputView, about
+from rocm_tui.tui.widgets.one_line import OneLine
+from rocm_tui.tui.widgets.output import OutputView, about
 
 _FRAME = 0.15
 """Least seconds between two paintings of what came: a fast program would fill an SSH line."""
@@ -77,7 +77,7 @@ class OutputScreen(BaseScreen):
         if self.program.programs.shown is not None:
             self.program.programs.shown.resize(event.size.width - 3, event.size.height - 3)
 
-    @on(OutputView.Told)
+    @on(OutputView.Updated)
     def _describe(self) -> None:
         shown = self.program.programs.shown
         if shown is None:
@@ -160,15 +160,12 @@ class OutputScreen(BaseScreen):
         shown = self.program.programs.shown
         if shown is None or not shown.running:
             self.program.warn("The program does not run any more.")
-            return
-        if self.program.read_only:
-            self.program.refuse(READ_ONLY)
-            return
-        verb, words = _PRESSED[shown.next_signal.name]
-        question = ConfirmScreen(f"{verb} {shown.title}?", verb, [words])
+        else:
+            self.program.act(interrupt, shown)
 
-        def answered(yes: str | None) -> None:
-            if yes is not None:
-                shown.press()
 
-        self.app.push_screen(question, answered)
+async def interrupt(app: BaseApp, program: Program) -> None:
+    """Ask, then send the program the signal that comes next."""
+    verb, words = _PRESSED[program.next_signal.name]
+    if await confirm(app, f"{verb} {program.title}?", verb, [words]):
+        program.press()

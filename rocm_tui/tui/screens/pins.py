@@ -17,11 +17,12 @@ from rocm_tui.actions.pin import pin_history
 from rocm_tui.harmless import plain
 from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, proof_text, state_text
 from rocm_tui.render.table import Line, cells
+from rocm_tui.tui import job_actions, pin_actions
+from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.tui.widgets.one_line import OneLine
 
 _NONE = "No pin is under the cursor."
 
@@ -32,24 +33,17 @@ class PinsScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#pins"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("r", "reapply", "pins.reapply", "apply the pins again"),
-        key("v", "verify", "pins.verify", "verify: does a compile call the pinned choice? a job"),
-        key("V", "verify_all", "pins.verify_all", "verify all pins"),
-        key("u", "unpin", "pins.unpin", "take the pin back; asks"),
-        key("U", "undo", "pins.undo", "undo your last pin or unpin; asks"),
-        key("y", "copy", "pins.copy", "copy the pinned tuning's id"),
-        key("tab", "app.focus_next", "pins.other", "between the pins and their history"),
+        key("r", "reapply", "pins.reapply", "apply the pins again", footer="re-apply"),
+        key("v", "verify", "pins.verify", "verify: does a compile call the pinned choice? a job",
+            footer="verify"),
+        key("V", "verify_all", "pins.verify_all", "verify all pins", footer="verify all"),
+        key("u", "unpin", "pins.unpin", "take the pin back; asks", footer="unpin"),
+        key("U", "undo", "pins.undo", "undo your last pin or unpin; asks", footer="undo"),
+        key("y", "copy", "pins.copy", "copy the pinned tuning's id", footer="copy"),
+        key("tab", "app.focus_next", "pins.other", "between the pins and their history",
+            footer="history"),
         key("escape", "back", "pins.back", "back"),
-    ]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("r", "re-apply", "reapply"),
-        ("v", "verify", "verify"),
-        ("V", "verify all", "verify_all"),
-        ("u", "unpin", "unpin"),
-        ("U", "undo", "undo"),
-        ("y", "copy", "copy"),
-        ("tab", "history", "app.focus_next"),
-    )
+    ]  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
         yield Grid(
@@ -124,22 +118,22 @@ class PinsScreen(BaseScreen):
         return self.current
 
     def action_reapply(self) -> None:
-        self.program.ask.apply_pins(self.reload)
+        self.program.act(pin_actions.reapply, self.reload)
 
     def action_unpin(self) -> None:
         if (status := self._current()) is not None:
-            self.program.ask.unpin(status)
+            self.program.act(pin_actions.unpin, status)
 
     def action_undo(self) -> None:
-        self.program.ask.undo()
+        self.program.act(pin_actions.undo)
 
     def action_verify(self) -> None:
         if (status := self._current()) is not None:
-            self.program.ask.verify(status)
+            self.program.act(job_actions.verify, status)
 
     def action_verify_all(self) -> None:
         if self._pins:
-            self.program.ask.verify_all(self._pins)
+            self.program.act(job_actions.verify_all, self._pins)
         else:
             self.program.warn(_NONE)
 

@@ -6,8 +6,9 @@ Its pages, the line of their names, and the roofline above the table of points.
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from textwrap import wrap
 from typing import ClassVar
 
@@ -16,24 +17,158 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from backend.counted import counted
+from backend.wire.jobs import CacheLevel
 from rocm_tui.compare.comparison import inductors, of_sessions
 from rocm_tui.compare.types import Part
 from rocm_tui.harmless import plain
 from rocm_tui.render import pages as report_cells
+from rocm_tui.render import plot
 from rocm_tui.render.pages import PAGES, Page
-from rocm_tui.render.table import Column, Line
+from rocm_tui.render.plot import Axis, Curve, Mark
+from rocm_tui.render.table import Column, Line, Span, filled
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import Point, Roofline, rooflines
 from rocm_tui.report.systems import scopes
-from rocm_tui.session.devices import NoPeak, Peak, TunedDevice
+from rocm_tui.session.devices import MathKind, NoPeak, Peak, TunedDevice, attainable
 from rocm_tui.session.history import device_names
 from rocm_tui.session.model import Row
-from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.session.numbers import flops, throughput
+from rocm_tui.tui import job_actions
+from rocm_tui.tui.base import BaseScreen
+from rocm_tui.tui.keys import Key, key
+from rocm_tui.tui.screens.watch import back_to_watch
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, PageBar
-from rocm_tui.tui.widgets.roofline import RooflineView
+from rocm_tui.tui.widgets.one_line import PageBar
+
+WORDS: dict[MathKind, str] = {
+    "fp64": "fp64",
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "half": "fp16/bf16",
+    "fp8": "fp8",
+    "int8": "int8",
+}
+
+
+class RooflineView(LineView, can_focus=False):
+    """A plot that fills the widget: the roofs of one device, its tunings, and one of them."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._roofline: Roofline | None = None
+        self._point: Point | None = None
+
+    def put(self, roofline: Roofline | None, point: Point | None) -> None:
+        """Show this device, with `point` highlighted."""
+        self._roofline, self._point = roofline, point
+        self.sync()
+
+    def count(self) -> int:
+        return 0
+
+    def heading(self, width: int) -> list[Line]:
+        roofline = self._roofline
+        if roofline is None:
+            return []
+        heads = [filled(about(roofline, self._point), width)]
+        heads += [*doubt(roofline, self._point)]
+        room = self.size.height - len(heads) - plot.BESIDES
+        if not roofline.points or room < 3:
+            return heads
+        return [*heads, *_plot(roofline, self._point, width - plot.PADDING, room)]
+
+
+def about(roofline: Roofline, point: Point | None) -> Line:
+    """The device, its peaks for the arithmetic in question, and who says so."""
+    line: list[Span] = [(f" {plain(roofline.machine.label)}", "title")]
+    if isinstance(roofline.peak, NoPeak):
+        return (*line, (f"   no roof: {plain(roofline.peak.reason)}", "head"))
+    flat = roofline.peak.tflops.get(point.kind) if point else None
+    if point is not None and flat is not None:
+        line.append((f"   {throughput(flat)} {WORDS[point.kind]}", "head"))
+    facts = [f"memory {_bandwidth(roofline.peak.gbs)}"]
+    if point is not None and point.cache is not None:
+        facts.append(_holds(point.cache))
+    source = f" · {' · '.join(facts)} · {plain(roofline.peak.source)}"
+    return (*line, (source, "head"))
+
+
+def doubt(roofline: Roofline, point: Point | None) -> Iterator[Line]:
+    """Why the point cannot stand above every roof, and what tells."""
+    if point is None or point.wrong is None or point.share is None:
+        return
+    over = f" {point.share * 100:.0f} % of the roof cannot be: "
+    measured = isinstance(roofline.peak, Peak) and roofline.peak.measured
+    if point.wrong == "time":
+        why = "the time was taken once and is too short; m in Watch measures it"
+    elif measured:
+        why = "the peak was measured too low, perhaps on a busy machine; m measures it again"
+    else:
+        why = "the time was measured, so the published peak is not this device's"
+    yield ((over, "warn"), (why, ""))
+
+
+def _bandwidth(gbs: float) -> str:
+    return f"{gbs / 1e3:.1f} TB/s" if gbs >= 1e3 else f"{gbs:.0f} GB/s"
+
+
+def _holds(cache: CacheLevel) -> str:
+    """`L2 of 8 MiB 6963 GB/s`."""
+    size = f"{plain(cache.name)} of {cache.bytes / (1 << 20):g} MiB"
+    return f"{size} {_bandwidth(cache.gbs)}" if cache.gbs else size
+
+
+def _plot(roofline: Roofline, point: Point | None, width: int, height: int) -> list[Line]:
+    across = [other.intensity for other in roofline.points]
+    up = [other.tflops for other in roofline.points]
+    curves: list[Curve] = []
+    if isinstance(roofline.peak, Peak):
+        kinds = _kinds(roofline.points, point)
+        flats = [flat for kind in kinds if (flat := roofline.peak.tflops.get(kind))]
+        up += flats
+        across += [flat * 1e3 / roofline.peak.gbs for flat in flats]
+        curves = [Curve(partial(attainable, roofline.peak, kind), "rail") for kind in kinds]
+        curves[:1] = [Curve(curve.value, "") for curve in curves[:1]]
+        curves += _cache_curves(roofline.peak, roofline.points, kinds)
+    x, y = plot.axis(across, width), plot.axis(up, height, 1.6)
+    marks = [Mark(other.intensity, other.tflops, "•", "dim") for other in roofline.points]
+    if point is not None:
+        marks = [*_room(y, point), *marks, Mark(point.intensity, point.tflops, "◆", "accent")]
+    left = (
+        f"; {roofline.left_out} left out, whose operations are not known"
+        if roofline.left_out
+        else ""
+    )
+    return plot.draw(x, y, curves, marks, f"FLOP/s against FLOP/byte{left}", _rate)
+
+
+def _rate(tflops: float) -> str:
+    """`500 M`, `20 G`, as in the table below."""
+    number, unit = flops(tflops).split(" ")
+    return f"{float(number):g} {unit}"
+
+
+def _cache_curves(peak: Peak, points: Sequence[Point], kinds: Sequence[MathKind]) -> list[Curve]:
+    """The roofs of the caches that give a point its roof."""
+    used = dict.fromkeys(point.cache for point in points if point.cache and point.cache.gbs)
+    return [
+        Curve(partial(attainable, peak, kinds[0], cache=cache), "rail") for cache in used if kinds
+    ]
+
+
+def _room(y: Axis, point: Point) -> list[Mark]:
+    """What the point lacks to its roof, as a dotted line."""
+    if point.roof is None or point.roof <= point.tflops:
+        return []
+    rows = range(y.cell(point.tflops) + 1, y.cell(point.roof))
+    return [Mark(point.intensity, y.value(row + 0.5), "┊", "rail") for row in rows]
+
+
+def _kinds(points: Sequence[Point], point: Point | None) -> list[MathKind]:
+    """The kinds of arithmetic of the points, that of the highlighted one first."""
+    first = [point.kind] if point else []
+    return list(dict.fromkeys([*first, *(other.kind for other in points)]))
 
 
 class ReportPage(Grid):
@@ -91,21 +226,21 @@ def scope_facts(at: _About, every: Sequence[_About]) -> list[str]:
     """`session 2 of 3` where a report is about one; else how many there are of each kind."""
     kinds = {"system": "machine", "session": "session"}
     if at[0] in kinds:
-        alike = [one for one in every if one[0] == at[0]]
+        alike = [scope for scope in every if scope[0] == at[0]]
         where = alike.index(at) + 1 if at in alike else 0
         return [f"{kinds[at[0]]} {where:,} of {len(alike):,}"] if where else []
-    numbers = {kind: sum(one[0] == kind for one in every) for kind in kinds}
+    numbers = {kind: sum(scope[0] == kind for scope in every) for kind in kinds}
     return [counted(number, kinds[kind]) for kind, number in numbers.items() if number]
 
 
 def _look(whole: Part, about: _About, measured: Mapping[TunedDevice, Peak]) -> _Contents:
-    found = scopes(whole)
-    part = next((s.part for s in found if (s.kind, s.name) == about), whole)
+    parts = scopes(whole)
+    part = next((s.part for s in parts if (s.kind, s.name) == about), whole)
     headers = device_names({source for row in part.rows for source in row.tuning.sources})
     curves = rooflines(part.rows, part.sessions, measured, headers)
     points = report_cells.by_share(curves)
     pages = report_cells.pages(report(part), points)
-    every = tuple((scope.kind, scope.name) for scope in found)
+    every = tuple((scope.kind, scope.name) for scope in parts)
     return _Contents(pages, tuple(points), len(part.rows), every)
 
 
@@ -128,17 +263,12 @@ class ReportScreen(BaseScreen):
         ),
         key("tab,l,right", "turn(1)", "report.next", "the next page"),
         key("shift+tab,h,left", "turn(-1)", "report.before", "the page before"),
-        key(
-            "m",
-            "measure",
-            "report.measure",
-            "measure a roof that is not known",
-        ),
+        key("m", "measure", "report.measure", "measure a roof that is not known"),
         key("right_square_bracket", "scope(1)", "report.scope", _SCOPES),
         key("left_square_bracket", "scope(-1)", "report.scope_before", _SCOPES),
         key("y", "copy", "report.copy", "copy the tuning's id"),
         key("escape", "back", "report.back", "back"),
-    ]
+    ]  # fmt: skip
 
     def __init__(self, name: str = "", ids: Sequence[str] = ()) -> None:
         """Of these sessions, which are called `name`; else of all that is watched."""
@@ -271,7 +401,7 @@ class ReportScreen(BaseScreen):
         """Go to the tuning in Watch."""
         row = self._row()
         if row is not None:
-            self.program.show_row(row)
+            back_to_watch(self.app).go_to(row)
 
     def action_scope(self, by: int) -> None:
         """The report of another machine or session, or of all."""
@@ -291,7 +421,7 @@ class ReportScreen(BaseScreen):
     def action_measure(self) -> None:
         machine = self._unmeasured
         if machine is not None:
-            self.program.ask.measure_peak(machine)
+            self.program.act(job_actions.measure_peak, machine)
         elif self._page != "roofline":
             self.program.warn("m measures a roof; rooflines are the last page.")
         elif self._current is None:

@@ -1,8 +1,11 @@
-"""Sessions: the processes that tuned or do so now, what each does, and the way to its rows."""
+"""Sessions: the processes that tuned or do so now, what each does, and two of them compared."""
 
 from __future__ import annotations
 
 import time
+from asyncio import to_thread
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import ClassVar
 
 from textual import on
@@ -10,17 +13,24 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from backend.counted import counted
+from rocm_tui.compare.comparison import compare, of_sessions
+from rocm_tui.compare.types import Comparison, Pair, Part
 from rocm_tui.harmless import plain
-from rocm_tui.render.sessions import SESSIONS, command_text, ended_text
-from rocm_tui.render.table import Cells, cells
+from rocm_tui.render.compare import PAIRS, pairs_shown, summary
+from rocm_tui.render.sessions import SESSIONS, command_text, ended_text, moment, words_text
+from rocm_tui.render.table import Cells, Line, cells
 from rocm_tui.report.sessions import SessionRow, session_rows
+from rocm_tui.session.model import Row
+from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.screens.watch import back_to_watch
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.tui.widgets.one_line import OneLine
 
 _MARK = "✓ "
+Named = tuple[str, Sequence[str]]
+"""What a session, or a run, is called, and the ids of its processes."""
 
 
 class SessionsScreen(BaseScreen):
@@ -29,26 +39,16 @@ class SessionsScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#sessions"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("space", "mark", "sessions.mark", "mark the session, to compare it"),
-        key(
-            "c",
-            "compare",
-            "sessions.compare",
-            "compare two that are marked, or the marked one with this",
-        ),
-        key("e", "report", "sessions.report", "the report of this session alone"),
-        key("O", "output", "sessions.output", "the output of its program, if a screen started it"),
-        key("y", "copy", "sessions.copy", "copy the session's id"),
+        key("enter", "open", "sessions.open", "its tunings, in Watch", footer="its tunings"),
+        key("space", "mark", "sessions.mark", "mark the session, to compare it", footer="mark"),
+        key("c", "compare", "sessions.compare",
+            "compare two that are marked, or the marked one with this", footer="compare"),
+        key("e", "report", "sessions.report", "the report of this session alone", footer="report"),
+        key("O", "output", "sessions.output", "the output of its program, if a screen started it",
+            footer="output"),
+        key("y", "copy", "sessions.copy", "copy the session's id", footer="copy id"),
         key("escape", "app.pop_screen", "sessions.back", "back"),
-    ]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("enter", "its tunings", "open"),
-        ("space", "mark", "mark"),
-        ("c", "compare", "compare"),
-        ("e", "report", "report"),
-        ("O", "output", "output"),
-        ("y", "copy id", "copy"),
-    )
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,8 @@ class SessionsScreen(BaseScreen):
         row = self._session()
         if row is not None:
             whole = len(self._ids(row)) > 1
-            self.program.show_filtered(f"session:{row.process.run if whole else row.name}")
+            name = row.process.run if whole else row.name
+            back_to_watch(self.app).filter_by(f"session:{name}")
 
     def action_mark(self) -> None:
         row = self._session()
@@ -162,19 +163,113 @@ class SessionsScreen(BaseScreen):
             self.program.warn("Mark two sessions with space, then compare them.")
             return
         a, b = sorted(marked, key=lambda row: row.session.started)
-        self.program.compare_sessions((a.name, self._ids(a)), (b.name, self._ids(b)))
+        named = [(session.name, self._ids(session)) for session in (a, b)]
+        self.app.push_screen(SessionComparisonScreen(*named))
 
     def action_report(self) -> None:
         row = self._session()
         if row is not None:
-            self.program.report_on(row.name, self._ids(row))
+            self.program.open_screen("report", row.name, self._ids(row))
 
     def action_output(self) -> None:
         row = self._session()
-        if row is not None and not self.program.show_output(row.process.run or row.session.id):
+        if row is None:
+            return
+        if self.program.programs.choose(row.process.run or row.session.id):
+            self.program.open_screen("output")
+        else:
             self.program.warn("Its output is not kept: `rocm-tui watch -- CMD` keeps a program's.")
 
     def action_copy(self) -> None:
         row = self._session()
         if row is not None:
             self.program.copy(plain(row.name), "the session's id, for compare, ls and session:")
+
+
+class PairsTable(Grid):
+    """The pairs below what can be said of all of them."""
+
+    def __init__(self) -> None:
+        super().__init__(PAIRS, "", id="pairs")
+        self._names: list[str] = []
+        self._sentences: list[str] = ["Comparing…"]
+        self.pairs: list[Pair] = []
+
+    def head(self, names: list[str]) -> None:
+        """What A and B are."""
+        self._names = names
+        self.sync()
+
+    def show(self, comparison: Comparison) -> None:
+        self._sentences = summary(comparison)
+        self.pairs = pairs_shown(comparison)
+        self.put([cells(PAIRS, pair) for pair in self.pairs])
+
+    def heading(self, width: int) -> list[Line]:
+        lines: list[Line] = [(), *((("  " + name, "strong"),) for name in self._names), ()]
+        for text in self._sentences:
+            lines += [((f"  {part}", ""),) for part in wrap(text, width - 2)]
+        return [*lines, (), *(super().heading(width) if self.pairs else ())]
+
+    def empty(self, width: int) -> list[Line]:
+        return []
+
+
+class SessionComparisonScreen(BaseScreen):
+    """What became slower from session A to session B; compared once, off the event loop."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#pairs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "open", "session_comparison.open", "the tuning, in Watch", footer="in Watch"),
+        key("y", "copy", "session_comparison.copy", "copy the command that prints this",
+            footer="copy command"),
+        key("escape", "app.pop_screen", "session_comparison.back", "back"),
+    ]  # fmt: skip
+
+    def __init__(self, a: Named, b: Named) -> None:
+        super().__init__()
+        self._a, self._b = a, b
+
+    def compose_body(self) -> ComposeResult:
+        yield PairsTable()
+
+    def on_mount(self) -> None:
+        self.show_title("Compare", [f"A {plain(self._a[0])} · B {plain(self._b[0])}"])
+        model = self.program.feed.model
+        sides = [(self._a, "A"), (self._b, "B")]
+        self.query_one(PairsTable).head([self._about(label, named) for named, label in sides])
+        a, b = (of_sessions(name, set(ids), model) for name, ids in (self._a, self._b))
+        self.run_worker(self._compare(a, b))
+
+    def _about(self, label: str, named: Named) -> str:
+        """`A  vm-5163  2.13.0  python train.py`."""
+        name, ids = named
+        session = self.program.feed.model.sessions.get(next(iter(ids), ""))
+        if session is None:
+            return f"{label}  {plain(name)}"
+        when = moment(session.started, time.time())
+        torch = f"torch {plain(session.torch)}" if session.torch else ""
+        facts = (plain(name), when, torch, words_text(session.argv))
+        return f"{label}  {'   '.join(filter(None, facts))}"
+
+    async def _compare(self, a: Part, b: Part) -> None:
+        comparison = await to_thread(compare, a, b)
+        for table in self.query(PairsTable):  # none where this screen was left
+            table.show(comparison)
+
+    @property
+    def current(self) -> Row | None:
+        table = self.query_one(PairsTable)
+        return table.pairs[table.at].b.row if table.at < len(table.pairs) else None
+
+    @on(LineView.Chosen)
+    def action_open(self) -> None:
+        """Go to the tuning in Watch."""
+        if self.current is None:
+            self.program.warn("No tuning is under the cursor.")
+        else:
+            back_to_watch(self.app).go_to(self.current)
+
+    def action_copy(self) -> None:
+        self.program.copy(f"rocm-tui compare {self._a[0]} {self._b[0]}", "the command")

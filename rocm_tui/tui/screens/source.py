@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from asyncio import to_thread
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -17,19 +19,130 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Span
+from rocm_tui.render.table import Line, Span
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import shorten
-from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.code_view import CodeView
+from rocm_tui.tui.base import BaseScreen
+from rocm_tui.tui.keys import Key, key
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine, PageBar
+from rocm_tui.tui.widgets.one_line import OneLine, PageBar
 
 if TYPE_CHECKING:  # types only: the templates behind them are loaded in a thread
     from rocm_tui.render.kernel import Code
     from rocm_tui.session.kernel_source import ChoiceKernel, Stage
+
+_SIDEWAYS = 16
+
+
+class CodeView(LineView):
+    """The lines of a `Code`; or lines that are given, without numbers."""
+
+    BINDING_GROUP_TITLE = "Text"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("l,right", "sideways(1)", "code.right", "to the right, in a long line"),
+        key("h,left", "sideways(-1)", "code.left", "to the left"),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._code: Code | None = None
+        self._lines: list[Line] = []
+        self._instead = ""
+        self._word = ""
+        self._first = 0
+        self.matches = 0
+        """Lines with what is searched for."""
+
+    def put(self, code: Code) -> None:
+        """Show this text from its beginning."""
+        self._reset(code, [], "")
+
+    def put_lines(self, lines: list[Line]) -> None:
+        """Show these instead."""
+        self._reset(None, lines, "")
+
+    def say(self, instead: str) -> None:
+        """Show a sentence instead."""
+        self._reset(None, [], instead)
+
+    def _reset(self, code: Code | None, lines: list[Line], instead: str) -> None:
+        self._code, self._lines, self._instead = code, lines, instead
+        self.cursor = self.top = self._first = 0
+        self.search(self._word)
+
+    @property
+    def _texts(self) -> list[str]:
+        if self._code is not None:
+            return self._code.lines
+        return ["".join(text for text, _ in line) for line in self._lines]
+
+    def search(self, word: str) -> None:
+        """Let these letters, small or capital, be the ones that are set off; none for none."""
+        self._word = word.lower()
+        self.matches = sum(self._word in line.lower() for line in self._texts) if word else 0
+        self.repaint()
+
+    def find(self, step: int, begin: int | None = None) -> bool:
+        """Go to the next line with what is searched for, round the end; whether there is one."""
+        texts = self._texts
+        at = self.cursor if begin is None else begin - step
+        for line in ((at + step * by) % len(texts) for by in range(1, len(texts) + 1)):
+            if self._word in texts[line].lower():
+                self.move_cursor(line)
+                return True
+        return False
+
+    def count(self) -> int:
+        return len(self._code.lines) if self._code else len(self._lines)
+
+    def line(self, index: int, width: int) -> Line:
+        if self._code is None:
+            return marked(self._lines[index], self._word)
+        digits = len(str(len(self._code.lines)))
+        number = f"{index + 1:>{digits}}  "
+        text = marked(self._code.line(index), self._word)
+        return ((number, "rail"), *scrolled(text, self._first))
+
+    def empty(self, width: int) -> list[Line]:
+        parts = wrap(self._instead, max(20, width - 4))
+        return [(), *(((f"  {part}", "dim"),) for part in parts)]
+
+    def action_sideways(self, way: int) -> None:
+        self._first = max(0, self._first + way * _SIDEWAYS)
+        self.sync()
+
+
+def marked(line: Line, word: str) -> Line:
+    """The line with each `word`, in small letters, set off."""
+    if not word:
+        return line
+    text = "".join(part for part, _ in line).lower()
+    places = [match.start() for match in re.finditer(re.escape(word), text)]
+    if not places:
+        return line
+    cuts = sorted({*places, *(place + len(word) for place in places)})
+    spans: list[Span] = []
+    begin = 0
+    for part, style in line:
+        inner = [cut - begin for cut in cuts if begin < cut < begin + len(part)]
+        for start, end in zip([0, *inner], [*inner, len(part)], strict=True):
+            at = begin + start
+            inside = any(place <= at < place + len(word) for place in places)
+            spans.append((part[start:end], "found" if inside else style))
+        begin += len(part)
+    return tuple(spans)
+
+
+def scrolled(line: Line, by: int) -> Line:
+    """The line without its first cells, where one character takes one."""
+    spans: list[Span] = []
+    for text, style in line:
+        if by < len(text):
+            spans.append((text[by:], style))
+        by = max(0, by - len(text))
+    return tuple(spans)
+
 
 _RESOURCES = "resources"
 
@@ -130,7 +243,7 @@ class SourceScreen(BaseScreen):
             self.view.say(plain(str(error)))
         else:
             self.view.put(code)
-        self._tell()
+        self._describe_place()
 
     def _describe(self) -> None:
         names = self._names
@@ -144,7 +257,7 @@ class SourceScreen(BaseScreen):
         self.show_keys(keys)
 
     @on(LineView.CursorMoved)
-    def _tell(self) -> None:
+    def _describe_place(self) -> None:
         """Below the text: where it lies, and where in it the cursor stands."""
         stage = self._stage
         if stage is None:
@@ -156,8 +269,8 @@ class SourceScreen(BaseScreen):
         line = self.query_one("#about", OneLine)
         total = self.view.count()
         place = f"{self.view.cursor + 1}/{total} " if total and self._stage else ""
-        found = self.view.found
-        place = f"{counted(found, 'line')} match · {place}" if found else place
+        matches = self.view.matches
+        place = f"{counted(matches, 'line')} match · {place}" if matches else place
         room = line.size.width - len(place) - 3
         text = f"{where} · {more}" if more and len(where) + len(more) + 3 <= room else where
         if len(text) > room:
@@ -187,20 +300,20 @@ class SourceScreen(BaseScreen):
         self.view.search(event.value)
         if event.value and self.view.count():
             self.view.find(1, begin=self.view.top)
-        self._tell()
+        self._describe_place()
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
         word = event.value
         event.input.remove()
         self.set_focus(self.view)
-        if word and not self.view.found:
+        if word and not self.view.matches:
             self.program.warn(f"Nothing here holds {plain(word, 60)!r}.")
 
     def action_find(self, step: int) -> None:
-        if self.view.found:
+        if self.view.matches:
             self.view.find(step)
-            self._tell()
+            self._describe_place()
         else:
             self.program.warn("Nothing is searched for; / does.")
 
@@ -208,9 +321,9 @@ class SourceScreen(BaseScreen):
         if self.query(Input):
             self.query_one(Input).remove()
             self.set_focus(self.view)
-        elif self.view.found:
+        elif self.view.matches:
             self.view.search("")
-            self._tell()
+            self._describe_place()
         else:
             self.app.pop_screen()
 

@@ -11,20 +11,20 @@ from textual.binding import BindingType
 from textual.events import DescendantFocus
 
 from backend.counted import counted
+from backend.model.session import Fault
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.render.problems import Trouble, troubles
 from rocm_tui.render.table import Field, cells
 from rocm_tui.session import numbers as fmt
-from rocm_tui.tui.keys import key
-from rocm_tui.tui.missing import missed_faults
-from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui import tunableop
+from rocm_tui.tui.base import BaseScreen
+from rocm_tui.tui.keys import footer_keys, key
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.tui.widgets.one_line import OneLine
 
 if TYPE_CHECKING:  # types only: it is loaded with the first device
-    from backend.model.session import Fault
     from rocm_tui.tui.widgets.device_strip import DeviceStrip
 
 _EVERY = 1.0
@@ -119,15 +119,12 @@ class SourcesScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#sources"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("y", "copy", "sources.copy", "copy the path or the problem"),
+        key("tab", "app.focus_next", "sources.other", "between the sources and the problems",
+            footer="problems"),
+        key("y", "copy", "sources.copy", "copy the path or the problem", footer="copy"),
         key("t", "tune", "sources.tune", "tune what a log says that tuned tables lacked; asks"),
-        key("tab", "app.focus_next", "sources.other", "between the sources and the problems"),
         key("escape", "back", "sources.back", "back"),
-    ]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("tab", "problems", "app.focus_next"),
-        ("y", "copy", "copy"),
-    )
+    ]  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
         yield SourcesGrid(SOURCES, "No file yet.", id="sources")
@@ -145,13 +142,14 @@ class SourcesScreen(BaseScreen):
         self._statuses = list(self.program.feed.watcher.sources())
         names = [status.path for status in self._statuses]
         self._sources.put([cells(SOURCES, status) for status in self._statuses], names)
-        problems = troubles([*missed_faults(self.program.missed), *self._device_problems()])
+        missed = [Fault(log.path, log.line) for log in self.program.missed]
+        problems = troubles([*missed, *self._device_problems()])
         problems += troubles(self.program.feed.model.problems)[::-1]
         if problems != self._problems:
             self._problems = problems
             self._trouble.put([cells(PROBLEMS, trouble) for trouble in problems[:_MOST]])
         tune = [("t", "tune missed", "tune")] if self.program.missed else []
-        self.show_keys([*self.KEYS, *tune])
+        self.show_keys([*footer_keys(self.BINDINGS), *tune])
         count = len(self._statuses)
         self.show_title("Sources", [counted(count, "file")])
         self._describe()
@@ -203,11 +201,11 @@ class SourcesScreen(BaseScreen):
         place = self._problem.problem.source if self._problem else ""
         place = place or (self._source.path if self._source is not None else "")
         missed = self.program.missed
-        here = [one for one in missed if Path(one.path).absolute() == Path(place).absolute()]
+        here = [log for log in missed if Path(log.path).absolute() == Path(place).absolute()]
         if not missed:
             self.program.warn("No log here says that a tuned table lacked a product.")
         elif here or len(missed) == 1:
-            self.program.ask.tune_missed((here or missed)[0])
+            self.program.act(tunableop.tune_missed, (here or missed)[0])
         else:
             self.program.warn("Several logs missed products: go to the line of one (tab).")
 

@@ -26,11 +26,12 @@ from rocm_tui.search.standing import standing
 from rocm_tui.search.types import Search
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graph_rows import GraphRow, graph_rows
+from rocm_tui.tui import graph_actions
+from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
-from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.tui.widgets.one_line import OneLine
 
 _NOTHING = "No compiled graph is known yet. `rocm-tui run --capture -- CMD` records them."
 _NONE = "No graph is under the cursor."
@@ -168,24 +169,20 @@ class TrialsScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#graphs"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("i", "improve", "trials.improve", "find choices that make the graph faster; asks"),
-        key("p", "pin", "trials.pin", "pin what was found; asks"),
-        key("v", "prove", "trials.prove", "prove in stock processes what its pins gain; asks"),
-        key("x", "cancel", "trials.cancel", "cancel the search or the proof of this graph"),
-        key("enter", "text", "trials.text", "copy the path of the graph's text"),
-        key("y", "copy", "trials.copy", "copy the graph's id"),
-        key("tab", "app.focus_next", "trials.other", "between the graphs and their trials"),
+        key("i", "improve", "trials.improve", "find choices that make the graph faster; asks",
+            footer="improve"),
+        key("p", "pin", "trials.pin", "pin what was found; asks", footer="pin found"),
+        key("v", "prove", "trials.prove", "prove in stock processes what its pins gain; asks",
+            footer="prove"),
+        key("x", "cancel", "trials.cancel", "cancel the search or the proof of this graph",
+            footer="cancel"),
+        key("enter", "text", "trials.text", "copy the path of the graph's text",
+            footer="copy path"),
+        key("tab", "app.focus_next", "trials.other", "between the graphs and their trials",
+            footer="trials"),
+        key("y", "copy", "trials.copy", "copy the graph's id", footer="copy"),
         key("escape", "back", "trials.back", "back"),
-    ]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("i", "improve", "improve"),
-        ("p", "pin found", "pin"),
-        ("v", "prove", "prove"),
-        ("x", "cancel", "cancel"),
-        ("enter", "copy path", "text"),
-        ("tab", "trials", "app.focus_next"),
-        ("y", "copy", "copy"),
-    )
+    ]  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
         yield Grid(GRAPHS, _NOTHING, id="graphs")
@@ -223,8 +220,8 @@ class TrialsScreen(BaseScreen):
             return
         about.put(self._about(row))
         tried = [_Tried(trial, arm) for trial in row.trials for arm in trial.arms[1:]]
-        names = [f"{one.trial.when} {one.arm.swaps}" for one in tried]
-        self._show_trials([cells(TRIALS, one) for one in tried], names, _UNTRIED)
+        names = [f"{arm.trial.when} {arm.arm.swaps}" for arm in tried]
+        self._show_trials([cells(TRIALS, arm) for arm in tried], names, _UNTRIED)
 
     def _show_trials(self, rows: list[dict[str, Span]], names: list[str], nothing: str) -> None:
         grid = self.query_one("#trials", Grid)
@@ -285,18 +282,18 @@ class TrialsScreen(BaseScreen):
 
     def action_improve(self) -> None:
         if (row := self._graph()) is not None:
-            self.program.ask.improve(row)
+            self.program.act(graph_actions.improve, row)
 
     def action_prove(self) -> None:
         if (row := self._graph()) is not None:
-            self.program.ask.prove(row)
+            self.program.act(graph_actions.prove, row)
 
     def action_pin(self) -> None:
         if (row := self._graph()) is None:
             return
         search = self._searches.get(row.id)
         if isinstance(search, Search):
-            self.program.ask.pin_found(row, search)
+            self.program.act(graph_actions.pin_found, row, search)
         else:
             self.program.warn("Nothing was searched for this graph yet; i does.")
 

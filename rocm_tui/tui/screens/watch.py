@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from asyncio import to_thread
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
-from textual.app import ComposeResult, SystemCommand
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.events import DescendantFocus, Resize
 from textual.timer import Timer
 
 from backend.counted import counted
+from rocm_tui.harmless import plain
+from rocm_tui.session.numbers import shorten
 from rocm_tui.tui import watch_keys
-from rocm_tui.tui.counts import of_jobs, of_rows, tally
-from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.screens.tuning_actions import TuningActions
+from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
+    from rocm_tui.actions.cover import Missed
+    from rocm_tui.ingest.records import SourceStatus
+    from rocm_tui.jobs.queue import Job
     from rocm_tui.launch.program import Program
+    from rocm_tui.render.table import Line
     from rocm_tui.session.model import Row
-    from rocm_tui.tui.devices import Devices
-    from rocm_tui.tui.docking import Dock
+    from rocm_tui.tui.widgets.device_strip import Devices
+    from rocm_tui.tui.widgets.output import Dock
     from rocm_tui.tui.widgets.panes import Panes
 
 _DEVICES_AFTER = 0.5
 """Seconds from which on it is looked for GPUs: the first screen stands by then."""
+
+_MISSES_AFTER, _MISSES_EVERY = 1.0, 60.0
+"""Seconds between two looks for misses in logs. The first is when the screen is complete."""
 
 _WITHOUT_ROWS = frozenset(
     ("devices", "switch", "switch_back", "back", "border_back", "border_on", "border_reset")
@@ -38,10 +46,10 @@ _WITHOUT_ROWS = frozenset(
 """Keys that do something where no tuning is."""
 
 
-class WatchScreen(TuningActions):
+class WatchScreen(BaseScreen):
     """Newest tunings first; a row is painted only when it changed.
 
-    The panes are mounted with the first tuning: what draws them is not needed before.
+    `panes` are mounted with the first tuning: what draws them is not needed before.
     """
 
     AUTO_FOCUS = "#welcome"
@@ -49,19 +57,12 @@ class WatchScreen(TuningActions):
     BINDINGS: ClassVar[list[BindingType]] = [*watch_keys.bindings()]
     _seconds: Timer | None = None
 
-    def __init__(
-        self,
-        make_panes: Callable[[list[Row]], Panes],
-        make_devices: Callable[[BaseScreen], Devices],
-        make_dock: Callable[[BaseScreen], Dock],
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._make_panes = make_panes
+        self.panes: Panes | None = None
         self._counts: list[str] = []
-        self._tally = tally()
-        self._make_devices = make_devices
-        self._make_dock = make_dock
-        self._standing = False
+        self._complete = False
+        self._sizes: list[tuple[str, int]] = []
 
     def compose_body(self) -> ComposeResult:
         yield Welcome(self.program.paths, alone=self.program.launched is None)
@@ -71,22 +72,25 @@ class WatchScreen(TuningActions):
         self._keys()
         if self.program.launched is not None:
             self._seconds = self.set_interval(1.0, self._welcome)
-        self.set_timer(_DEVICES_AFTER, self._look_around)
+        self.set_timer(_DEVICES_AFTER, self._complete_screen)
 
-    def _look_around(self) -> None:
-        self._standing = True
+    def _complete_screen(self) -> None:
+        self._complete = True
         self._devices.begin()
         self._dock.begin()
-        self.program.look_for_misses()
+        self.set_timer(_MISSES_AFTER, self._look_for_misses)
+        self.set_interval(_MISSES_EVERY, self._look_for_misses)
         self._keys()
 
     @cached_property
     def _dock(self) -> Dock:
         """The output below the panes."""
-        return self._make_dock(self)
+        from rocm_tui.tui.widgets.output import Dock
+
+        return Dock(self)
 
     def on_resize(self, event: Resize) -> None:
-        if self._standing:
+        if self._complete:
             self._dock.resized()
 
     def on_screen_resume(self) -> None:
@@ -109,7 +113,22 @@ class WatchScreen(TuningActions):
     @cached_property
     def _devices(self) -> Devices:
         """The strip of devices, which is nothing before it is needed."""
-        return self._make_devices(self)
+        from rocm_tui.tui.widgets.device_strip import Devices
+
+        return Devices(self)
+
+    @property
+    def row(self) -> Row | None:
+        """The tuning under the cursor."""
+        return self.panes.table.current if self.panes else None
+
+    @property
+    def job(self) -> Job | None:
+        """The job about the tuning under the cursor."""
+        row = self.row
+        if row is None or not self.program.unfinished:
+            return None
+        return self.program.jobs.about(row.tuning, {*row.ids})
 
     @property
     def spot(self) -> Spot | None:
@@ -125,7 +144,7 @@ class WatchScreen(TuningActions):
     def update(self) -> None:
         """Show what the model holds now."""
         rows = self.program.feed.model.listed()
-        self._counts = of_rows(rows, self._tally)
+        self._counts = _row_counts(rows)
         if self.panes is not None:
             self.panes.show(rows)
         elif rows:
@@ -135,7 +154,9 @@ class WatchScreen(TuningActions):
         self.describe()  # the title is painted with the rows
 
     def _open_panes(self) -> None:
-        self.panes = self._make_panes(self.program.feed.model.listed())
+        from rocm_tui.tui.widgets.panes import Panes
+
+        self.panes = Panes(self.program.feed.model.listed(), self.program.layout.root)
         if self._seconds is not None:
             self._seconds.stop()
         self.call_later(self._replace_welcome, self.panes)
@@ -154,9 +175,62 @@ class WatchScreen(TuningActions):
 
     def _welcome(self) -> None:
         for welcome in self.query(Welcome):
-            told = self.program.doing_lines(welcome.size.width, tail=not self.docked)
             feed = self.program.feed
-            welcome.put(feed.watcher.sources(), told, read=feed.read)
+            lines = self._program_lines(welcome.size.width)
+            welcome.put(feed.watcher.sources(), lines, self.program.missed, read=feed.read)
+
+    def _program_lines(self, width: int) -> list[Line]:
+        """What the programs do, and the end of the output of the one that was started here."""
+        launched, processes = self.program.launched, self.program.feed.model.processes
+        if launched is None and processes.latest is None:
+            return []
+        from rocm_tui.tui.processes import lines
+
+        return lines(launched, processes, width, tail=not self.docked)
+
+    def _title_facts(self) -> list[str]:
+        facts = list(self._counts)
+        if missed := self.program.missed:
+            facts.append(f"{sum(log.products + log.nameless for log in missed):,} missed (S)")
+        launched, processes = self.program.launched, self.program.feed.model.processes
+        if launched is not None or processes.live:
+            from rocm_tui.tui.processes import facts as program_facts
+
+            facts += program_facts(launched, processes)
+        facts += _job_counts(self.program.unfinished)
+        if problems := self.program.feed.model.problems:
+            from rocm_tui.render.problems import troubles
+
+            facts.append(f"{counted(len(troubles(problems)), 'problem')} (S)")
+        return facts
+
+    # Logs that say what tuned tables lack.
+
+    def _look_for_misses(self) -> None:
+        if self.program.paths:
+            self.run_worker(self._find_misses(), group="misses", exclusive=True)
+
+    async def _find_misses(self) -> None:
+        app = self.program
+        missed = await to_thread(self._misses, app.paths, app.feed.watcher.sources())
+        if missed is not None and missed != app.missed:
+            app.missed = missed
+            app.update_screens()
+
+    def _misses(self, paths: list[str], sources: Sequence[SourceStatus]) -> list[Missed] | None:
+        """Read what the logs that were named say; None where none has another size than before. In
+        a thread: a path may be on a network that does not answer."""
+        if not any(Path(path).is_file() for path in paths):
+            return None
+        from rocm_tui.actions.cover import missed_in
+        from rocm_tui.actions.tables import tables_among
+
+        tables = tables_among(sources)
+        sizes = [(path, _size(path)) for path in (*paths, *tables)]
+        if sizes == self._sizes:
+            return None
+        self._sizes = sizes
+        return missed_in(paths, tables)
 
     def commands(self) -> Iterator[SystemCommand]:
         panes = self.panes
@@ -173,9 +247,7 @@ class WatchScreen(TuningActions):
 
     def describe(self) -> None:
         """Bring the title and the keys up to date."""
-        problems = self.program.count_troubles()
-        facts = [*self._counts, *self.program.doing_facts(), *of_jobs(self.program.unfinished)]
-        facts += [f"{counted(problems, 'problem')} (S)"] if problems else []
+        facts = self._title_facts()
         notice = ""
         if self.panes is not None:
             table = self.panes.table
@@ -190,8 +262,8 @@ class WatchScreen(TuningActions):
         read_only = self.program.read_only
         keys, idle = watch_keys.footer(spot, read_only) if spot else ([], frozenset())
         keys += [("C", "report", "app.open('report')")] if spot else []
-        known = self._dock.known if self._standing else self.program.launched is not None
-        keys += [("O", "output", "app.output")] if known else []
+        has_output = self._dock.has_program if self._complete else self.program.launched is not None
+        keys += [("O", "output", "app.output")] if has_output else []
         views = (("J", "jobs"), ("P", "pins"), ("L", "sessions"), ("S", "sources"))
         self.show_keys([*keys, *((key, name, f"app.open('{name}')") for key, name in views)], idle)
 
@@ -220,6 +292,102 @@ class WatchScreen(TuningActions):
             self.program.refuse(why_not)
         elif self.panes is not None or id in _WITHOUT_ROWS:
             await self.run_action(f"screen.{id}")
+
+    def action_pin(self) -> None:
+        spot = self.spot
+        if spot is not None and spot.choice is not None:
+            from rocm_tui.tui import pin_actions
+
+            self.program.act(pin_actions.pin, spot.row, spot.choice)
+
+    def action_unpin(self) -> None:
+        row = self.row
+        if row is not None and row.pin is not None:
+            from rocm_tui.tui import pin_actions
+
+            self.program.act(pin_actions.unpin, row.pin)
+
+    def action_verify(self) -> None:
+        row = self.row
+        if row is not None and row.pin is not None:
+            from rocm_tui.tui import job_actions
+
+            self.program.act(job_actions.verify, row.pin)
+
+    def action_undo(self) -> None:
+        from rocm_tui.tui import pin_actions
+
+        self.program.act(pin_actions.undo)
+
+    def action_mark(self) -> None:
+        if self.panes is not None:
+            self.panes.detail.mark_current()
+
+    def action_compare(self) -> None:
+        """The marked choices of the tuning under the cursor, or those near the best."""
+        if (spot := self.spot) is not None:
+            self.program.open_screen("compare", spot.row, spot.marked)
+
+    def action_history(self) -> None:
+        """The problem of the tuning under the cursor, over the days."""
+        if self.row is not None:
+            self.program.open_screen("history", self.row)
+
+    def action_read(self) -> None:
+        spot = self.spot
+        if spot is not None and spot.choice is not None:
+            self.program.open_screen("source", spot.row, spot.choice)
+
+    def action_tune(self) -> None:
+        if self.row is not None:
+            from rocm_tui.tui import job_actions
+
+            self.program.act(job_actions.tune, self.row)
+
+    def tune_missed(self) -> None:
+        """Without a tuning: what the one log that is watched says that tables lacked."""
+        missed = self.program.missed
+        if len(missed) == 1:
+            from rocm_tui.tui import tunableop
+
+            self.program.act(tunableop.tune_missed, missed[0])
+        else:
+            self.program.warn("Several logs missed products: S lists them, t tunes those of one.")
+
+    def action_measure(self) -> None:
+        """The marked choices of the tuning under the cursor, or those near the best."""
+        if (spot := self.spot) is not None:
+            from rocm_tui.tui import job_actions
+
+            self.program.act(job_actions.measure, spot.row, spot.marked)
+
+    def action_measure_suspects(self) -> None:
+        """All that is watched, whatever the filter hides."""
+        from rocm_tui.tui import job_actions
+
+        self.program.act(job_actions.measure_suspects, self.program.feed.model.rows())
+
+    def action_trial(self) -> None:
+        """The marked choices of the tuning under the cursor, in the graph that contains it."""
+        if (spot := self.spot) is not None:
+            from rocm_tui.tui import graph_actions
+
+            self.program.act(graph_actions.try_choices, spot.row, spot.marked)
+
+    def action_cancel(self) -> None:
+        """End the job about the tuning under the cursor."""
+        job = self.job
+        if job is not None:
+            self.program.jobs.cancel(job.id)
+
+    def action_copy(self) -> None:
+        spot = self.spot
+        if spot is None:
+            return
+        if spot.inside and spot.choice is not None:
+            self.program.copy(spot.choice.typed, f"the choice {spot.choice.label}")
+        else:
+            self.program.copy(spot.row.id, "the tuning's id, for show, pin and verify")
 
     def action_devices(self) -> None:
         self._devices.toggle()
@@ -312,3 +480,122 @@ class WatchScreen(TuningActions):
             self.panes.enter(choices=False)
             if not self.panes.table.go_to(row):
                 self.program.warn("The filter hides that tuning.")
+
+
+def back_to_watch(app: App[Any]) -> WatchScreen:
+    """Close all screens above Watch."""
+    while not isinstance(app.screen, WatchScreen):
+        app.pop_screen()
+    return app.screen
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return -1
+
+
+def _row_counts(rows: list[Row]) -> list[str]:
+    """`12 tunings, 3 from a cache, 1 running, 2 suspects (M)`."""
+    running = sum(row.tuning.state == "running" for row in rows)
+    cached = sum(row.tuning.borrowed for row in rows)
+    entries = sum(row.tuning.entry is not None for row in rows)
+    suspects = sum(row.suspect is not None for row in rows)
+    tuned = len(rows) - cached - entries
+    facts = [counted(tuned, "tuning")] if tuned or not entries else []
+    facts += [f"{cached:,} from a cache"] if cached else []
+    facts += [f"{counted(entries, 'entry of a table', 'entries of tables')}"] if entries else []
+    facts += [f"{running:,} running"] if running else []
+    return facts + ([f"{counted(suspects, 'suspect')} (M)"] if suspects else [])
+
+
+def _job_counts(jobs: list[Job]) -> list[str]:
+    """`1 job running, 2 queued (J)`; nothing without jobs."""
+    if not jobs:
+        return []
+    running = sum(job.state == "running" for job in jobs)
+    queued = len(jobs) - running
+    first = running or queued
+    text = f"{counted(first, 'job')} {'running' if running else 'queued'}"
+    return [f"{text}, {queued} queued (J)" if running and queued else f"{text} (J)"]
+
+
+_COMMANDS = (
+    ("rocm-tui watch -- python train.py", "start your program, and watch it here"),
+    ("rocm-tui run -- python train.py", "the same from another terminal"),
+    ("rocm-tui demo", "a small model, right now"),
+)
+
+
+class Welcome(LineView):
+    """What Watch shows before the first tuning: what is happening, or what to do."""
+
+    def __init__(self, paths: list[str], *, alone: bool) -> None:
+        """`alone` where no program is started here: then what to start is said."""
+        super().__init__(id="welcome")
+        self._paths = paths
+        self._alone = alone
+        self._read = False
+        self._sources: Sequence[SourceStatus] = ()
+        self._lines: Sequence[Line] = ()
+        self._missed: Sequence[Missed] = ()
+
+    def put(
+        self,
+        sources: Sequence[SourceStatus],
+        lines: Sequence[Line],
+        missed: Sequence[Missed],
+        *,
+        read: bool,
+    ) -> None:
+        """How each source is; `lines` about the programs; the products that logs `missed`; whether
+        all that was there at the start is read."""
+        self._sources, self._lines, self._missed, self._read = sources, lines, missed, read
+        self.sync()
+
+    def count(self) -> int:
+        return 0
+
+    def empty(self, width: int) -> list[Line]:
+        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
+        return [
+            (),
+            (("  No tuning yet." if self._read else "  Loading existing tunings.", "strong"),),
+            (),
+            (("  A row appears here for each operation that torch.compile tunes with", ""),),
+            (("  max_autotune: its choices, their times, and which one wins.", ""),),
+            (),
+            *(self._lines or (self._commands() if self._alone else [])),
+            (),
+            ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
+            *self._trouble(width),
+            *self._missed_lines(width),
+        ]
+
+    def _missed_lines(self, width: int) -> list[Line]:
+        if not self._missed:
+            return []
+        from rocm_tui.render.table import folded  # few logs report misses
+
+        lines: list[Line] = [((f"  {log.line}", "warn"),) for log in self._missed]
+        return [part for line in lines for part in folded(line, width)]
+
+    def _commands(self) -> list[Line]:
+        return [((f"  {name:<36}", "accent"), (about, "dim")) for name, about in _COMMANDS]
+
+    def _trouble(self, width: int) -> list[Line]:
+        """What keeps sources from being read: a wrong path should not look like a quiet one."""
+        words = {
+            "waiting": "is not there yet",
+            "not read": "is not read (S says why)",
+            "unreadable": "cannot be read (S says why)",
+        }
+        lines: list[Line] = []
+        for source in self._sources:
+            if source.state == "not read" and not source.problems:
+                continue  # one of a folder, of a format that is not looked for there
+            if source.state in words:
+                path = shorten(plain(source.path), max(20, width - 32))
+                lines.append(((f"  {path} {words[source.state]}", "warn"),))
+        return lines

@@ -1,14 +1,20 @@
-"""How busy, full, hot and fast the devices of this machine are, in a few lines."""
+"""The strip of devices: how busy, full, hot and fast those of this machine are, in a few lines."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
+from backend.measure import devices
 from backend.measure.devices import Device, Readers
 from backend.model.session import Fault
 from rocm_tui.render import devices as cells
 from rocm_tui.render.table import Line
 from rocm_tui.session.device_readings import DeviceReading, settled_reading, troubles
+from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView
 
 EVERY = 2.0
@@ -19,6 +25,11 @@ _QUIET = 4
 """Readings in turn that changed nothing, after which it is asked seldom."""
 _SOON = 0.3
 """Seconds after which what was asked for is there, if a driver does not hang."""
+_MEMORY = "devices"
+_NO_STRIP = "ROCM_TUI_DEVICES"
+"""`0`: no strip until somebody asks for it."""
+_CARDS = Path("/sys/class/drm")
+_NVIDIA = Path("/proc/driver/nvidia")
 
 
 class DeviceStrip(LineView, can_focus=False):
@@ -51,7 +62,7 @@ class DeviceStrip(LineView, can_focus=False):
         """Show what they have told since; ask less often while that is always the same."""
         seen = self._readers.seen()
         before: list[DeviceReading] | list[None] = self._cells or [None] * len(seen)
-        now = [settled_reading(one, old) for one, old in zip(seen, before, strict=True)]
+        now = [settled_reading(reading, old) for reading, old in zip(seen, before, strict=True)]
         self._same = self._same + 1 if now == self._cells else 0
         if not self._same:
             self._cells = now
@@ -76,3 +87,54 @@ class DeviceStrip(LineView, can_focus=False):
 
     def heading(self, width: int) -> list[Line]:
         return self._lines()
+
+
+class Devices:
+    """Show and hide the strip on a screen; the last choice is remembered.
+
+    The devices are found in a thread."""
+
+    def __init__(self, screen: BaseScreen) -> None:
+        self._screen = screen
+        self._memory = screen.program.memory
+        self._looking = False
+
+    def begin(self) -> None:
+        """Show it, where it was not put away: the GPUs, and the CPU where it was asked for."""
+        last = self._memory.recall(_MEMORY, "")
+        wanted = os.environ.get(_NO_STRIP) != "0" and may_have_gpus()
+        if last == "on" or (last != "off" and wanted):
+            self._find(asked=last == "on")
+
+    def toggle(self) -> None:
+        """Put it away, or show it: the CPU where there is no GPU."""
+        strips = self._screen.query("#devices")
+        self._memory.remember(_MEMORY, "off" if strips else "on")
+        if strips:
+            strips.remove()
+        else:
+            self._find(asked=True)
+
+    def _find(self, asked: bool) -> None:
+        if not self._looking:
+            self._looking = True
+            threading.Thread(target=self._look, args=(asked,), name="devices", daemon=True).start()
+
+    def _look(self, asked: bool) -> None:
+        try:
+            shown = devices.gpus()
+        except Exception:  # a library or a driver of any kind
+            shown = []
+        shown = shown or ([devices.processor()] if asked else [])
+        with suppress(RuntimeError):  # the program has ended
+            self._screen.app.call_from_thread(self._show, shown)
+
+    def _show(self, shown: Sequence[Device]) -> None:
+        self._looking = False
+        if shown and self._screen.is_mounted and not self._screen.query("#devices"):
+            self._screen.mount(DeviceStrip(shown, id="devices"), after="#title")
+
+
+def may_have_gpus() -> bool:
+    """Whether it is worth a look: that asks no driver."""
+    return _NVIDIA.exists() or any(_CARDS.glob("card[0-9]*"))

@@ -31,10 +31,10 @@ def order_in(text: str) -> tuple[str, str, str]:
     *before, word, name = ["", "", *text.rsplit(None, 2)]
     if name in ORDERS and (before[-1] or word):
         return text.removesuffix(name).rstrip(), name, ""
-    found = _NAME.fullmatch(name)
-    if word not in ORDERS or found is None:
+    match = _NAME.fullmatch(name)
+    if word not in ORDERS or match is None:
         return text, "", ""
-    return before[-1], word, found[1]
+    return before[-1], word, match[1]
 
 
 class Offers(LineView, can_focus=False):

@@ -17,6 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.actions import SkipAction
 from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -39,24 +40,16 @@ class LineView(Widget, can_focus=True):
     all_painted: ClassVar[int] = 0
     DEFAULT_CSS = "LineView { width: 1fr; height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key(
-            "down,j",
-            "move(1)",
-            "list.down",
-            "one line down; a click goes to a line, the wheel scrolls",
-        ),
+        key("down,j", "move(1)", "list.down",
+            "one line down; a click goes to a line, the wheel scrolls"),
         key("up,k", "move(-1)", "list.up", "one line up"),
         key("home,g", "move_to(0)", "list.first", "first (newest) line; in Watch, g tries"),
         key("end,G", "move_to(-1)", "list.last", "last line"),
         key("ctrl+d,pagedown", "page(1)", "list.page_down", "half a page down"),
         key("ctrl+u,pageup", "page(-1)", "list.page_up", "half a page up"),
-        key(
-            "enter",
-            "choose",
-            "list.choose",
-            "to the choices, to pin one; from the report to Watch",
-        ),
-    ]
+        key("enter", "choose", "list.choose",
+            "to the choices, to pin one; from the report to Watch"),
+    ]  # fmt: skip
 
     class CursorMoved(Message):
         """The cursor stands on another line."""
@@ -234,8 +227,9 @@ class LineView(Widget, can_focus=True):
         self.move_cursor(self.cursor + direction * max(1, self.room // 2))
 
     def action_choose(self) -> None:
-        if self.count():
-            self.post_message(self.Chosen(self))
+        if not self.count():
+            raise SkipAction  # the screen may have something to say
+        self.post_message(self.Chosen(self))
 
     def choose_heading(self, x: int) -> None:
         """The last line of the heading was clicked in this cell."""

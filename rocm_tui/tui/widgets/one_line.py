@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from textual import events
 
+from rocm_tui.tui.keys import Key
 from rocm_tui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:  # types only, see LineView
     from rocm_tui.render.table import Line, Span
-
-Key = tuple[str, str, str]
-"""Key as it is written, what it does in one or two words, the action it runs."""
 
 
 class OneLine(LineView, can_focus=False):
@@ -63,18 +61,18 @@ class TitleBar(OneLine):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._facts: Sequence[str] = ()
-        self._told: Line = ()
+        self._place: Line = ()
 
     def show(self, place: str, facts: Sequence[str], notice: str = "") -> None:
         left: list[Span] = [(" rocm-tui ", "title"), (f" {place}", "head")]
         if notice:
             left.append((f"   {notice}", "title"))
-        self._facts, self._told = facts, tuple(left)
-        self.put(self._told)
+        self._facts, self._place = facts, tuple(left)
+        self.put(self._place)
 
     def heading(self, width: int) -> list[Line]:
         kept = (("   READ-ONLY", "title"),) if getattr(self.app, "read_only", False) else ()
-        self.left = (*self._told, *kept)
+        self.left = (*self._place, *kept)
         facts, room = list(self._facts), width - sum(cell_len(text) for text, _ in self.left)
         while facts and cell_len(" · ".join(facts)) + 2 > room:
             facts.pop()
@@ -97,7 +95,7 @@ class KeyBar(OneLine):
     def show(self, keys: Sequence[Key], idle: Collection[str] = ()) -> None:
         """`idle` are the actions that do nothing now."""
         shown = tuple(keys), frozenset(idle)
-        if shown != (self.keys, self.idle):  # they are told with each row that changes
+        if shown != (self.keys, self.idle):  # they are given with each row that changes
             self.keys, self.idle = shown
             self.sync()
 

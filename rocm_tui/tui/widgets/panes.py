@@ -3,33 +3,186 @@
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
 from backend.model.choice import Choice
 from backend.model.origin import has_resources
 from rocm_tui.harmless import plain
+from rocm_tui.render import choices as choice_lines
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render.choices import Footprint
+from rocm_tui.render.shares import share_line
+from rocm_tui.render.table import Line, Slot, filled, folded, whole
+from rocm_tui.render.tuned_tables import beside_lines
 from rocm_tui.session import stats
 from rocm_tui.session.grouping import GROUPS, Arrangement
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion, Offer, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
-from rocm_tui.tui.host import Host
-from rocm_tui.tui.widgets.detail import Detail
+from rocm_tui.tui.base import BaseApp
+from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.filter_bar import FilterBar, Offers, order_in
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread, or with the first filter
     from rocm_tui.config.memory import Memory
-    from rocm_tui.render.choices import Footprint
     from rocm_tui.session.kernel_resources import KernelResources
     from rocm_tui.session.query.grammar import Reading
+
+_LEAST = 4
+"""Lines that the choices keep; what is said above them gives way."""
+
+
+class Detail(LineView):
+    """A list of choices below a short report. The cursor stands on a choice.
+
+    `marked` holds the names of the choices that a person marked, to compare them.
+    """
+
+    BINDING_GROUP_TITLE = "Choices"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("trial")]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.row: Row | None = None
+        self.marked: frozenset[str] = frozenset()
+        self._footprints: Mapping[str, Footprint] = choice_lines.NOTHING
+        self._slots: tuple[Slot, ...] = ()
+        self._fitted: object = None
+        self._moved = False
+
+    @property
+    def current(self) -> Choice | None:
+        """The choice under the cursor."""
+        if self.row is None or self.cursor >= len(self.row.tuning.choices):
+            return None
+        return self.row.tuning.choices[self.cursor]
+
+    def show(self, row: Row | None) -> None:
+        """Show this tuning. While it is the same, a cursor that was moved stays on its choice,
+        and one that was not on the fastest."""
+        before, current = self.row, self.current
+        self.row = row
+        if row is None or before is None or not _same(before, row):
+            self.cursor = self.top = 0
+            self._moved = False
+            self._footprints = choice_lines.NOTHING
+            self.marked = frozenset()
+        elif self._moved and current is not None and current.hash is not None:
+            hashes = [choice.hash for choice in row.tuning.choices]
+            if current.hash in hashes:
+                self.cursor = hashes.index(current.hash)
+        self.sync()
+
+    def show_footprints(self, footprints: Mapping[str, Footprint]) -> None:
+        """Say what the kernels of this tuning take of their GPU, by choice hash."""
+        self._footprints = footprints
+        self.sync()
+
+    def mark(self, names: frozenset[str]) -> None:
+        """Let these choices be the marked ones."""
+        self.marked = names
+        self.sync()
+
+    def mark_current(self) -> None:
+        """Mark the choice under the cursor, or take its mark away, and go to the next one."""
+        if self.current is not None:
+            self.mark(self.marked ^ {choice_lines.name_of(self.current)})
+            self.move_cursor(self.cursor + 1)
+
+    def move_cursor(self, index: int) -> None:
+        self._moved = True
+        super().move_cursor(index)
+
+    def count(self) -> int:
+        return len(self.row.tuning.choices) if self.row else 0
+
+    def _layout(self, width: int) -> tuple[Slot, ...]:
+        assert self.row is not None
+        tuning = self.row.tuning
+        state = (width, self.row.key, tuning.choices, tuning.measured, self._footprints)
+        if state != self._fitted:
+            self._fitted = state
+            self._slots = choice_lines.choice_slots(self.row, width, self._footprints)
+        return self._slots
+
+    def heading(self, width: int) -> list[Line]:
+        row = self.row
+        if row is None:
+            return []
+        head = choice_lines.choice_heading(row, self._layout(width - 2))
+        room = self.size.height - 2 - min(_LEAST, self.count())
+        report = [whole(line, width) for line in self._report(row, max(1, room))]
+        below = [piece for line in report for piece in folded(line, width)]
+        return [
+            filled(detail_lines.title(row), width),
+            *(below if len(below) <= room else report),
+            filled(head, width),
+        ]
+
+    def _report(self, row: Row, room: int) -> list[Line]:
+        """What stands above the choices; the least important gives way where room is short."""
+        footprints = self._footprints
+        takes = detail_lines.takes(self.current, footprints) if footprints else None
+        lines = [
+            (0, detail_lines.row_verdict(row)),
+            *((0.5, line) for line in detail_lines.device_lines(row)),
+            (1, detail_lines.suspect(row)),
+            (1, detail_lines.measured(row.tuning)),
+            (3, detail_lines.cost(row.tuning)),
+            (2, detail_lines.pin_line(row)),
+            *((2.6, line) for line in beside_lines(row)),
+            (2.5, share_line(row.share)),
+            (2.2, self._tried(row)),
+            (4, self._about_choice()),
+            (5, takes),
+        ]
+        kept = [(rank, line) for rank, line in lines if line is not None]
+        while len(kept) > room:
+            kept.remove(max(kept, key=lambda ranked: ranked[0]))
+        return [line for _, line in kept]
+
+    def _tried(self, row: Row) -> Line | None:
+        if row.share is None or row.share.tried is None:
+            return None
+        from rocm_tui.render.graphs import trial_line
+
+        return trial_line(row.share.tried)
+
+    def _about_choice(self) -> Line:
+        """The choice under the cursor, in full where the list cuts it; blank without focus. Config
+        of a table of another tuner, which goes by its blocks."""
+        choice = self.current
+        if choice is not None and choice.description and self.row and self.row.tuning.entry:
+            return ((f" {plain(choice.description)}", "dim"),)
+        if choice is None or not self.has_focus:
+            return ()
+        facts = [choice.label] + ([choice.hash] if choice.hash and choice.name else [])
+        if choice.failed:
+            facts.insert(0, f"failed: {choice.reason or 'no reason known'}")
+        return ((" " + plain(" · ".join(facts)), "dim"),)
+
+    def line(self, index: int, width: int) -> Line:
+        assert self.row is not None
+        slots = self._layout(width)
+        return choice_lines.choice_line(self.row, index, slots, self._footprints, self.marked)
+
+
+def _same(before: Row, after: Row) -> bool:
+    """Whether two rows are the same tuning; the key changes while a source is written anew."""
+    if before.tuning.device_index != after.tuning.device_index:
+        return False
+    ids = {*before.ids} & {*after.ids}
+    return before.key == after.key or (bool(ids) and before.occurrence == after.occurrence)
 
 
 _PAUSE = 0.15
@@ -83,10 +236,10 @@ class Panes(Vertical):
     def __init__(self, rows: list[Row], cache_root: Path) -> None:
         super().__init__(id="all")
         self._rows = rows
-        self._standing = False
+        self._mounted = False
         self._cache_root = cache_root
         self._resources: KernelResources | None = None
-        self._asked: object = None
+        self._requested: object = None
         self._wanted = 0
         self._given: tuple[int | None, int | None] = (None, None)
         self._completion: Completion | None = None
@@ -111,7 +264,7 @@ class Panes(Vertical):
             self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
         by, fold = self.memory.recall("group", ""), self.memory.recall("fold", True)
         self.table.arrangement = Arrangement(by if by in GROUPS else "", fold=fold)
-        self._standing = True
+        self._mounted = True
         self.show(self._rows)
 
     def on_resize(self) -> None:
@@ -189,7 +342,7 @@ class Panes(Vertical):
 
     @property
     def memory(self) -> Memory:
-        return cast(Host, self.app).memory
+        return cast(BaseApp, self.app).memory
 
     @property
     def inside(self) -> bool:
@@ -208,7 +361,7 @@ class Panes(Vertical):
         """Show these rows, newest first, as soon as it stands; the cursor's stays while a person is
         inside."""
         self._rows = rows
-        if not self._standing:
+        if not self._mounted:
             return
         self.table.show(rows, hold=self.inside)
         if self._beside and self.table.wanted > self._wanted:
@@ -217,25 +370,25 @@ class Panes(Vertical):
 
     def _follow(self) -> None:
         self.detail.show(self.table.current)
-        self._ask_resources()
+        self._request_resources()
         self.post_message(self.Moved())
 
-    def _ask_resources(self) -> None:
+    def _request_resources(self) -> None:
         """What the kernels of the tuning under the cursor take, where that can be known."""
         row = self.table.current
         if row is None:
-            self._asked = None  # the details have forgotten what was told
+            self._requested = None  # the details have forgotten the footprints
             return
         ours = [choice for choice in row.tuning.choices if has_resources(choice)]
         names = [(choice.hash, choice.description) for choice in ours]
-        asked = (row.key, row.tuning.state, row.tuning.compiled, names)
-        if asked == self._asked:
+        requested = (row.key, row.tuning.state, row.tuning.compiled, names)
+        if requested == self._requested:
             return
-        self._asked = asked
+        self._requested = requested
         if ours:
-            self.run_worker(self._tell_resources(row.key, ours), group="resources", exclusive=True)
+            self.run_worker(self._load_resources(row.key, ours), group="resources", exclusive=True)
 
-    async def _tell_resources(self, key: str, ours: list[Choice]) -> None:
+    async def _load_resources(self, key: str, ours: list[Choice]) -> None:
         await sleep(_PAUSE)
         footprints = await to_thread(self._look_up, ours)
         row = self.table.current

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len
@@ -19,7 +19,6 @@ from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.jobs import mark
 from rocm_tui.render.shares import SHARES
 from rocm_tui.render.table import GAP, Line, Slot, Span, fit, heading, natural, short_op, slot_at
-from rocm_tui.session.difference import Tally
 from rocm_tui.session.grouping import (
     Arrangement,
     Differing,
@@ -38,7 +37,7 @@ from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
 from rocm_tui.session.query.match import ordered, placer
 from rocm_tui.session.sessions import short_names
-from rocm_tui.tui.host import Host
+from rocm_tui.tui.base import BaseApp
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
 
@@ -78,7 +77,7 @@ def _hidden() -> frozenset[str]:
     if not config_given():
         return frozenset()
     from rocm_tui.config.reading import config  # for those who have settings
-    from rocm_tui.tui.looks import hidden
+    from rocm_tui.tui.appearance import hidden
 
     return hidden(config().columns.hide)
 
@@ -192,7 +191,6 @@ class TuningsTable(LineView):
         self._query: Query | None = None
         self._facts: Facts | None = None
         self._lines = TuningLines()
-        self._folding = Tally[Row](folds)
 
     @property
     def current(self) -> Row | None:
@@ -209,7 +207,7 @@ class TuningsTable(LineView):
     def facts(self) -> Facts:
         """What the fields say of the rows, as far as the sessions are known."""
         if self._facts is None:
-            self._facts = Facts(Known(cast(Host, self.app).feed.model.sessions))
+            self._facts = Facts(Known(cast(BaseApp, self.app).feed.model.sessions))
         return self._facts
 
     @property
@@ -220,7 +218,7 @@ class TuningsTable(LineView):
     def sorts(self) -> list[QueryField]:
         """The orders in which this table has something to show, in the order of the key for it."""
         fields = [BY_NAME[name] for name in SORTS]
-        return [field for field in fields if self._tells(field)]
+        return [field for field in fields if self._has_values(field)]
 
     @property
     def following_sort(self) -> QueryField:
@@ -229,7 +227,7 @@ class TuningsTable(LineView):
         at = names.index(self.sort.name) if self.sort.name in names else -1
         return BY_NAME[names[(at + 1) % len(names)]]
 
-    def _tells(self, field: QueryField) -> bool:
+    def _has_values(self, field: QueryField) -> bool:
         """Whether anything is known of it; that rows come one after another always is."""
         if field.moving:
             return True
@@ -239,7 +237,7 @@ class TuningsTable(LineView):
     def show(self, rows: list[Row], *, hold: bool = False) -> None:
         """Take the model's rows, newest first. With `hold` the cursor stays where it is."""
         before, self._all = self._all, rows
-        self._jobs = cast(Host, self.app).unfinished
+        self._jobs = cast(BaseApp, self.app).unfinished
         newest = self.newest_first
         self._order(follow=self._follow and not hold and newest and self.top == 0)
         if self._follow and self.cursor <= self._first:
@@ -322,8 +320,8 @@ class TuningsTable(LineView):
             rows = ordered(rows, self.sort, facts, self.reverse)
         self.rows, self.total = rows, len(self._all)
         how = self.arrangement
-        found = self._query is not None  # what is searched for is shown, not folded away
-        if found or not (how.by or self._folding.of(self._all)[0] > 1):
+        searching = self._query is not None  # what is searched for is shown, not folded away
+        if searching or not (how.by or len([*islice(filter(folds, self._all), 2)]) > 1):
             how = replace(how, fold=False)
         self.entries = arrange(rows, how)
         if follow or current is None:

@@ -13,9 +13,8 @@ from rich.cells import cell_len
 from rocm_tui.render.plot import BESIDES, Curve, Mark, axis, draw
 from rocm_tui.session.devices import Peak
 from rocm_tui.session.history import device_names
-from rocm_tui.tui.screens.report import ReportPage, ReportScreen
+from rocm_tui.tui.screens.report import ReportPage, ReportScreen, RooflineView
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.roofline import RooflineView
 from tests.support import sample_job
 from tests.support.screen_lab import panes_of, running, screen_text, until
 from tests.support.session_files import write_session

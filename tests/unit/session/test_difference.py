@@ -8,9 +8,9 @@ from dataclasses import replace
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Dropped, Record, Seen
-from rocm_tui.session.difference import Tally, difference
-from rocm_tui.session.grouping import Differing, SourceNames, differing, folds, source_of
-from rocm_tui.session.model import Model, Row, newest_first
+from rocm_tui.session.difference import difference
+from rocm_tui.session.grouping import Differing, SourceNames, differing, source_of
+from rocm_tui.session.model import Model, newest_first
 from rocm_tui.session.sessions import short_names
 
 ALONE = (Choice("a", "a-0", 1.0),)
@@ -41,7 +41,7 @@ def test_between_common_beginning_and_end() -> None:
 
 def test_rows_that_change_a_few_at_a_time() -> None:
     draw, model = random.Random(7), Model()
-    tally, known, sources = Tally[Row](folds), Differing(), SourceNames()
+    known, sources = Differing(), SourceNames()
     called: set[tuple[str, ...]] = set()
     held: set[int] = set()
     seen: set[tuple[str, ...]] = set()
@@ -55,7 +55,6 @@ def test_rows_that_change_a_few_at_a_time() -> None:
         model.apply(records)
         rows = model.rows()
         assert rows == sorted(rows, key=newest_first) and len(rows) == len(held)
-        assert tally.of(rows) == [sum(map(folds, rows))]
         assert known.of(rows) == differing(rows)
         names = sources.of(rows)
         assert names == short_names(map(source_of, rows))

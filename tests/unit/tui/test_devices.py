@@ -129,7 +129,7 @@ async def test_it_is_there_where_there_are_gpus(
     tmp_path: Path, gpus: list[Card], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROCM_TUI_DEVICES")
-    monkeypatch.setattr("rocm_tui.tui.devices.may_have_gpus", lambda: True)
+    monkeypatch.setattr("rocm_tui.tui.widgets.device_strip.may_have_gpus", lambda: True)
     write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 1)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from textual.binding import Binding
 
-from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.base import BaseScreen
+from rocm_tui.tui.screens.watch import Welcome
 from rocm_tui.tui.widgets.one_line import OneLine
-from rocm_tui.tui.widgets.welcome import Welcome
 from tests.support.screen_lab import all_text, running, until
 
 SCREENS = {
@@ -80,8 +80,8 @@ async def test_until_all_is_read_it_is_said_to_be_read(tmp_path: Path) -> None:
     async with running(tmp_path, size=(140, 45)) as (app, pilot):
         await until(pilot, lambda: "No tuning yet." in all_text(app))
         welcome = app.screen.query_one(Welcome)
-        welcome.put((), (), read=False)
-        await until(pilot, lambda: "No tuning yet: what is there is being read." in all_text(app))
+        welcome.put((), (), (), read=False)
+        await until(pilot, lambda: "Loading existing tunings." in all_text(app))
         assert "rocm-tui demo" in all_text(app)
 
 

@@ -9,8 +9,7 @@ from textual.widgets import Input
 
 from backend.tables.model import Device
 from rocm_tui.actions import lint
-from rocm_tui.tui.screens.entries import EntriesScreen
-from rocm_tui.tui.widgets.entries_grid import EntriesGrid, EntryDetail
+from rocm_tui.tui.screens.entries import EntriesGrid, EntriesScreen, EntryDetail
 from tests.support import sample_tables
 from tests.support.screen_lab import all_text, running, screen_text, typed, until
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from textual.binding import Binding
 
-from rocm_tui.tui.host import Host
-from rocm_tui.tui.screens.base import Dialog
+from rocm_tui.tui.base import BaseApp, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.help import KEYBOARDS, HelpScreen
@@ -68,4 +67,4 @@ def test_no_screen_takes_q_for_itself() -> None:
     for title, bindings in KEYBOARDS:
         keys = {key for one in bindings if isinstance(one, Binding) for key in one.key.split(",")}
         assert ("q" in keys) == (title in ("Everywhere", "A question")), title
-    assert Host.BINDINGS
+    assert BaseApp.BINDINGS

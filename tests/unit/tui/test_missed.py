@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rocm_tui.cli.entry import main
-from rocm_tui.tui import missing
-from rocm_tui.tui.widgets.welcome import Welcome
+from rocm_tui.tui.screens import watch
+from rocm_tui.tui.screens.watch import Welcome
 from tests.support import sample_tables
 from tests.support.screen_lab import running, screen_text, until
 
@@ -24,7 +24,7 @@ LACKED = "tn_5120_32_8192_ld_8192_8192_5120"
 async def test_watch_names_the_command_that_lists_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(missing, "_AFTER", 0.01)
+    monkeypatch.setattr(watch, "_MISSES_AFTER", 0.01)
     log = tmp_path / "[red]server\x1b[2J.log"
     log.write_text("".join(MISS.format(m=m) for m in (1, 2, 1)))
     async with running(tmp_path / "cache", log, size=(200, 24)) as (app, pilot):
@@ -37,7 +37,7 @@ async def test_watch_names_the_command_that_lists_them(
 async def test_a_log_with_tunings_and_misses_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(missing, "_AFTER", 0.01)
+    monkeypatch.setattr(watch, "_MISSES_AFTER", 0.01)
     *tables, log = sample_tables.write(tmp_path / "tables")
     with log.open("a") as stream:
         stream.write(LOOKUP.format(HAD) + 2 * LOOKUP.format(LACKED))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_tui.tui.telling import brief
+from rocm_tui.tui.app import brief
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
 
 

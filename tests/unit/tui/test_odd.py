@@ -362,12 +362,12 @@ async def test_what_kernels_take_is_asked_again_after_a_filter_hid_them(tmp_path
         panes = await panes_of(app, pilot, 1)
         screen = app.screen
         assert isinstance(screen, WatchScreen)
-        await until(pilot, lambda: panes._asked is not None)
+        await until(pilot, lambda: panes._requested is not None)
         await pilot.press("slash")
         await typed(pilot, "zzz", "enter")
-        await until(pilot, lambda: panes.table.current is None and panes._asked is None)
+        await until(pilot, lambda: panes.table.current is None and panes._requested is None)
         await pilot.press("escape")
-        await until(pilot, lambda: panes._asked is not None)
+        await until(pilot, lambda: panes._requested is not None)
 
 
 async def test_a_source_that_is_not_there_is_told_before_the_first_tuning(tmp_path: Path) -> None:

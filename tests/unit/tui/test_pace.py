@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocm_tui.tui.outgoing import Pace
+from rocm_tui.tui.app import Pace
 
 
 def test_the_first_rows_wait_a_moment_for_all_that_was_there() -> None:

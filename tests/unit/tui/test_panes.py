@@ -18,7 +18,7 @@ from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.output_pane import OutputPane
+from rocm_tui.tui.widgets.output import OutputPane
 from rocm_tui.tui.widgets.panes import WIDE, columns_of_table, moved, size_of
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
 

@@ -2,21 +2,72 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
+from rocm_tui.tui import graph_actions, job_actions, pin_actions, tunableop
 from rocm_tui.tui.app import RocmTui
-from rocm_tui.tui.host import Requests
+from rocm_tui.tui.screens import output
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.watch_keys import KEYS
+from tests.support.places import ROOT
 from tests.support.screen_lab import asked, panes_of, running, screen_text, until, write_cache
+
+MODULES = (pin_actions, job_actions, graph_actions, tunableop, output)
+"""Where the actions are that write or start work."""
+WORK = {"submit", "queue", "pin_choice", "take_back", "step_back", "reapply_pins", "press"}
+"""Names of what such an action calls."""
+
+
+def writing_actions() -> dict[str, Callable[..., Any]]:
+    """Each coroutine function of these modules that the app may be asked for, by `module.name`."""
+    return {
+        f"{module.__name__.rpartition('.')[2]}.{name}": function
+        for module in MODULES
+        for name, function in inspect.getmembers(module, inspect.iscoroutinefunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+def references(tree: ast.AST) -> Iterator[str]:
+    """The actions that a file names, other than to have them done by `act`."""
+    names = {name for action in writing_actions() for name in (action, action.split(".")[1])}
+    allowed = {
+        id(call.args[0])
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".act") and call.args
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in allowed:
+            text = ast.unparse(node)
+            if text in names and ("." in text or text == "interrupt"):
+                yield text
+
+
+def test_each_action_that_writes_is_started_by_act_alone() -> None:
+    assert len(writing_actions()) > 12
+    homes = {Path(cast(str, module.__file__)).name for module in MODULES}
+    for path in sorted((ROOT / "rocm_tui" / "tui").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        assert not list(references(tree)), path
+        calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        if path.name not in homes | {"base.py"}:
+            assert not {call for call in calls if call.rpartition(".")[2] in WORK}, path
+
+
+def test_the_table_of_keys_knows_which_act() -> None:
+    for entry in KEYS:
+        action = inspect.getsource(getattr(WatchScreen, f"action_{entry.id}"))
+        assert entry.acts == (".act(" in action), entry.id
 
 
 def content(folder: Path) -> Mapping[str, bytes]:
@@ -53,10 +104,11 @@ async def test_no_key_writes_or_starts_anything(tmp_path: Path) -> None:
             await pilot.press(key)
             await until(pilot, lambda: said(app, "Read-only"))
             await pilot.press("escape")
-        asks = [name for name, _ in inspect.getmembers(Requests, inspect.isfunction)]
-        for name in asks:
-            if not name.startswith("_"):
-                getattr(app.ask, name)(*[None] * 2)
+        for name, action in writing_actions().items():
+            app.clear_notifications()
+            app.act(action)  # it is not even called
+            await until(pilot, lambda: said(app, "Read-only"))
+            assert not [worker for worker in app.workers if worker.group == "actions"], name
         assert not app.jobs.jobs() and content(tmp_path) == before
         assert "READ-ONLY" in screen_text(app.screen).splitlines()[0]
         await pilot.press("ctrl+r")

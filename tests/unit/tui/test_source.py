@@ -18,9 +18,8 @@ from rocm_tui.render.table import Line
 from rocm_tui.session.kernel_source import Language
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.compare import CompareScreen, DiffView
-from rocm_tui.tui.screens.source import SourceScreen
+from rocm_tui.tui.screens.source import CodeView, SourceScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.code_view import CodeView
 from rocm_tui.tui.widgets.one_line import KeyBar
 from tests.support.screen_lab import (
     SIZES,
@@ -102,7 +101,7 @@ async def test_a_search(tmp_path: Path) -> None:
         await pilot.press("N")
         assert screen.view.cursor == 491
         await pilot.press("escape")
-        assert not screen.view.found and isinstance(app.screen, SourceScreen)
+        assert not screen.view.matches and isinstance(app.screen, SourceScreen)
         await pilot.press("n", "escape")
         assert isinstance(app.screen, WatchScreen)
 

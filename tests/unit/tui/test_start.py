@@ -91,12 +91,19 @@ def start(code: str, words: str, tmp_path: Path) -> Start:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Start:
-    return start(OURS, "No tuning yet", tmp_path_factory.mktemp("watch"))
+    return start(OURS, "A row appears here", tmp_path_factory.mktemp("watch"))
 
 
 def test_the_first_screen_is_painted_once_and_whole(first: Start) -> None:
     assert len(first.paints) == 1
-    for words in ("rocm-tui", "No tuning yet", "python train.py", "Watching", "help", "quit"):
+    for words in (
+        "rocm-tui",
+        "Loading existing tunings",
+        "python train.py",
+        "Watching",
+        "help",
+        "quit",
+    ):
         assert words in first.paints[0]
 
 

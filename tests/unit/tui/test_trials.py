@@ -12,7 +12,7 @@ from backend.model.events import GraphTried
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import Improving, read_search
 from rocm_tui.tui.app import RocmTui
-from rocm_tui.tui.improving import improve_order, prove_order
+from rocm_tui.tui.graph_actions import improve_order, prove_order
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.trials import TrialsScreen
 from rocm_tui.tui.widgets.one_line import OneLine

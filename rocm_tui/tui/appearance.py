@@ -33,15 +33,17 @@ _COLOURS = ": #rrggbb, a name such as cyan, or 0 to 255"
 
 
 def recoloured(theme: Theme, colours: Colours) -> Theme:
-    """The theme with those of the colours that are given and are any."""
+    """The theme with the person's colours, as far as they are given and valid."""
+    if colours == Colours():
+        return theme
     given: dict[str, str] = msgspec.structs.asdict(colours)
-    known = {one.name for one in fields(theme)}
+    members = {field.name for field in fields(theme)}
     changed: dict[str, Any] = {}
     variables = dict(theme.variables)
     for name, value in given.items():
         colour = colour_of(value) if value else None
         for member in _MEMBERS[name] if colour else ():
-            (changed if member in known else variables)[member] = str(colour)
+            (changed if member in members else variables)[member] = str(colour)
     return replace(theme, **changed, variables=variables)
 
 

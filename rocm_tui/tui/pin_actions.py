@@ -1,8 +1,12 @@
-"""Pins that a screen asks for: first what will be different, then what changes for it."""
+"""Pin, unpin, undo, re-apply: first what will be different, then what changes for it.
+
+Each is started by `BaseApp.act`.
+"""
 
 from __future__ import annotations
 
 from asyncio import to_thread
+from collections.abc import Callable
 from functools import partial
 
 from backend.counted import counted, device_ranges
@@ -22,14 +26,12 @@ from rocm_tui.actions.pin import (
     step_back,
     take_back,
 )
-from rocm_tui.errors import RocmTuiError
-from rocm_tui.harmless import plain
 from rocm_tui.render.measured import output_warning
 from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines, undone_pins
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.tui.host import Host
-from rocm_tui.tui.screens.dialogs import ConfirmScreen
+from rocm_tui.tui.base import BaseApp
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, confirm
 
 _SHOWN = 6
 """Of the pins that an undo takes back together."""
@@ -37,122 +39,89 @@ _DIGITS = 16
 """Of the name of a cache file, a hash of the system."""
 
 
-async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
+async def pin(app: BaseApp, row: Row, choice: Choice) -> None:
     """Show what pinning it will change; pin it, if the person says so."""
-    if host.asking:
+    if app.asking:
         return
-    try:
-        wanted = pinnable(row, choice, host.feed.model.sessions)
-    except RocmTuiError as error:
-        host.refuse(str(error))
-        return
-    command = partial(host.shell.pin, row, choice)
+    wanted = pinnable(row, choice, app.feed.model.sessions)
+    command = partial(app.shell.pin, row, choice)
     warning, effect = _warning(row, choice), pin_effect(row, choice)
     question = ConfirmScreen(
         f"Pin {choice.label}", "Pin", note=True, warning=warning, command=command
     )
-    answer = host.push_screen(question, wait_for_dismiss=True)
+    answer = app.push_screen(question, wait_for_dismiss=True)
     try:
-        plan = await to_thread(plan_pin, wanted, host.layout)
-        question.tell([*effect, *_plan_lines(row, choice, plan)])
+        plan = await to_thread(plan_pin, wanted, app.layout)
+        question.show_lines([*effect, *_plan_lines(row, choice, plan)])
         note = await answer
         if note is None:
             return
-        now = host.feed.model.row(row.key) or row
+        now = app.feed.model.row(row.key) or row
         if (_warning(now, choice), pin_effect(now, choice)) != (warning, effect):
-            await to_thread(check_plan, wanted, plan, host.layout)  # it may say more closely why
+            await to_thread(check_plan, wanted, plan, app.layout)  # it may say more closely why
             raise PinRefused(
                 f"more is known of {choice.label} by now; nothing was pinned, look at it again"
             )
-        pinned = await to_thread(partial(pin_choice, wanted, host.layout, note=note, plan=plan))
-    except (StoreError, OSError) as error:
+        pinned = await to_thread(partial(pin_choice, wanted, app.layout, note=note, plan=plan))
+    except (StoreError, OSError):
         question.answer(None)
-        host.refuse(str(error))
-        host.feed.look()
-        return
+        raise
     detail = f": {pinned.detail}" if pinned.detail else ""
-    host.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.done)
-    host.feed.look()
+    app.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.done)
+    app.feed.look()
 
 
-async def ask_to_unpin(host: Host, status: PinStatus) -> None:
+async def unpin(app: BaseApp, status: PinStatus) -> None:
     """Say what comes back; take the pin back, if the person says so."""
-    pin = status.pin
-    if host.asking:
-        return
-    command = host.shell.unpin(pin)
-    question = ConfirmScreen(
-        f"Unpin {pin.label}",
-        "Unpin",
-        [
-            f"{pin.op} goes back to the choice with the smallest time.",
-            "Its measured times and the compiled graphs that were moved aside return.",
-        ],
-        command=lambda note: command,
-    )
-    if await host.push_screen_wait(question) is None:
-        return
-    try:
-        await to_thread(take_back, [pin], host.layout)
-    except (StoreError, OSError) as error:
-        host.refuse(str(error))
-        host.feed.look()
-        return
-    host.did(command, f"Unpinned {pin.label}")
-    host.feed.look()
+    pinned = status.pin
+    command = app.shell.unpin(pinned)
+    lines = [
+        f"{pinned.op} goes back to the choice with the smallest time.",
+        "Its measured times and the compiled graphs that were moved aside return.",
+    ]
+    if await confirm(app, f"Unpin {pinned.label}", "Unpin", lines, command):
+        await to_thread(take_back, [pinned], app.layout)
+        app.did(command, f"Unpinned {pinned.label}")
+        app.feed.look()
 
 
-async def ask_to_undo(host: Host) -> None:
+async def undo(app: BaseApp) -> None:
     """Say what the last pin or unpin was; undo it, if the person says so."""
-    if host.asking:
+    if app.asking:
         return
-    command = host.shell.undo()
-    try:
-        step = await to_thread(next_step_back, host.layout)
-        if step is None:
-            host.warn("Nothing is left to undo: no pin or unpin of yours is in force.")
-            return
-        if host.asking:
-            return
-        lines = [*undo_lines(step), *_undone_lines(step)]
-        question = ConfirmScreen("Undo", "Undo", lines, command=lambda note: command)
-        if await host.push_screen_wait(question) is None:
-            return
-        await to_thread(step_back, host.layout, step)
-    except (StoreError, OSError) as error:
-        host.refuse(str(error))
-        host.feed.look()
-        return
-    host.did(command, f"Undone: {' '.join(undo_lines(step))}")
-    host.feed.look()
+    command = app.shell.undo()
+    step = await to_thread(next_step_back, app.layout)
+    if step is None:
+        app.warn("Nothing is left to undo: no pin or unpin of yours is in force.")
+    elif await confirm(app, "Undo", "Undo", [*undo_lines(step), *_undone_lines(step)], command):
+        await to_thread(step_back, app.layout, step)
+        app.did(command, f"Undone: {' '.join(undo_lines(step))}")
+        app.feed.look()
 
 
-def _undone_lines(undo: Undo) -> list[str]:
+def _undone_lines(step: Undo) -> list[str]:
     """What one command did, as far as there is room."""
-    lines = undone_pins(undo)
+    lines = undone_pins(step)
     more = len(lines) - _SHOWN
     if more > 1:
         lines = [*lines[:_SHOWN], f"and {more:,} more"]
     return ["", *lines] if lines else []
 
 
-async def apply_again(host: Host) -> None:
-    """Make the caches agree with the pins."""
-    try:
-        statuses = await to_thread(reapply_pins, host.layout)
-    except (StoreError, OSError) as error:
-        host.notify(plain(str(error)), severity="error", markup=False)
-        return
-    host.feed.inbox.put_pins(statuses)
+async def reapply(app: BaseApp, done: Callable[[], None]) -> None:
+    """Make the caches agree with the pins, then call `done`."""
+    statuses = await to_thread(reapply_pins, app.layout)
+    app.feed.inbox.put_pins(statuses)
     active = sum(status.state == "active" for status in statuses)
     outcome = f"Applied again: {active} of {len(statuses)} active."
-    host.did(host.shell.reapply(), outcome, ok=active == len(statuses))
+    app.did(app.shell.reapply(), outcome, ok=active == len(statuses))
+    done()
 
 
 def _warning(row: Row, choice: Choice) -> str | None:
     """That it is slower, and that it computes other bits."""
-    told = (pin_warning(row.tuning, choice), output_warning(row, choice))
-    return " ".join(text for text in told if text) or None
+    warnings = (pin_warning(row.tuning, choice), output_warning(row, choice))
+    return " ".join(filter(None, warnings)) or None
 
 
 def _plan_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:

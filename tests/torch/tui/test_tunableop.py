@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from rocm_tui.tui import devices, missing, untuned_lists
+from rocm_tui.tui import tunableop
 from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens import watch
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
 from tests.support.places import ROOT
 from tests.support.screen_lab import all_text, panes_of, running, until
@@ -47,7 +48,7 @@ def log_of(tmp_path: Path, *products: str) -> Path:
 async def test_the_list_is_tuned_into_the_table_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: True)
+    monkeypatch.setattr(tunableop, "may_have_gpus", lambda: True)
     python = tunes(tmp_path)
     path, results = untuned(tmp_path), tmp_path / "tunableop_results0.csv"
     app = RocmTui([str(path)], Layout(tmp_path / "cache"), python=str(python))
@@ -76,7 +77,7 @@ async def test_the_list_is_tuned_into_the_table_beside_it(
 async def test_without_a_gpu_it_is_dim_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(untuned_lists, "may_have_gpus", lambda: False)
+    monkeypatch.setattr(tunableop, "may_have_gpus", lambda: False)
     async with running(tmp_path / "cache", untuned(tmp_path)) as (app, pilot):
         await panes_of(app, pilot, 2)
         await pilot.press("t")
@@ -89,8 +90,8 @@ async def test_without_a_gpu_it_is_dim_and_says_why(
 async def test_what_a_log_missed_is_tuned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
-    monkeypatch.setattr(devices, "may_have_gpus", lambda: True)
-    monkeypatch.setattr(missing, "_AFTER", 0.01)
+    monkeypatch.setattr(tunableop, "may_have_gpus", lambda: True)
+    monkeypatch.setattr(watch, "_MISSES_AFTER", 0.01)
     log, results = log_of(tmp_path, *ROWS, OLDER), tmp_path / "tunableop_results0.csv"
     app = RocmTui([str(log)], Layout(tmp_path / "cache"), python=str(tunes(tmp_path)))
     async with app.run_test(size=(140, 40)) as pilot:
@@ -120,8 +121,8 @@ async def test_what_a_log_missed_is_tuned(
 async def test_what_a_log_missed_is_refused_with_what_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: list[str], why: str
 ) -> None:
-    monkeypatch.setattr(devices, "may_have_gpus", lambda: False)
-    monkeypatch.setattr(missing, "_AFTER", 0.01)
+    monkeypatch.setattr(tunableop, "may_have_gpus", lambda: False)
+    monkeypatch.setattr(watch, "_MISSES_AFTER", 0.01)
     async with running(tmp_path / "cache", log_of(tmp_path, *products)) as (app, pilot):
         await until(pilot, lambda: app.missed)
         for keys in ("t", "S t"):

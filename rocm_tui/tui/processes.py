@@ -46,17 +46,17 @@ def facts(launched: Launched | None, processes: Processes) -> list[str]:
 
 def lines(launched: Launched | None, processes: Processes, width: int, *, tail: bool) -> list[Line]:
     """What each process does, and of the program that was started here the `tail` of its output."""
-    told = [_process_line(process) for process in _shown(processes)]
+    process_lines = [_process_line(process) for process in _shown(processes)]
     if launched is None:
-        return told
+        return process_lines
     title = fmt.shorten(launched.title, max(20, width - 24))
     if launched.code is None:
         state = (f"  running {fmt.running(launched.age)}", "dim")
     else:
         state = (f"  {launched.ending}", "good" if launched.code == 0 else "bad")
-    if launched.running and not told:
-        told = [(("    starting", "accent"),)]
-    shown: list[Line] = [((f"  {title}", "strong"), state), *told]
+    if launched.running and not process_lines:
+        process_lines = [(("    starting", "accent"),)]
+    shown: list[Line] = [((f"  {title}", "strong"), state), *process_lines]
     if not tail:
         return shown
     last = launched.lines.last(_TAIL)
@@ -85,8 +85,8 @@ def _process_line(process: Process) -> Line:
     activity, session = process.activity, process.session
     rank = "" if session.rank is None else f" rank {session.rank}"
     who = f"    {_name(process)}{rank}"
-    known = activity.state in ("precompiling", "tuning") and activity.total
-    done = f"  {bar(activity.done / activity.total, _BAR)}" if known else ""
+    counted = activity.state in ("precompiling", "tuning") and activity.total
+    done = f"  {bar(activity.done / activity.total, _BAR)}" if counted else ""
     return (
         (who.ljust(24) + " ", ""),
         (f"pid {session.pid}".ljust(14), "dim"),

@@ -1,0 +1,378 @@
+"""What the app and its screens have in common: `BaseApp` for the screens, and `BaseScreen`."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import to_thread
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import Context, copy_context
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
+
+from textual import events, on
+from textual.app import ComposeResult, SystemCommand
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.notifications import SeverityLevel
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
+from textual.widgets import Button, Static
+
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from rocm_tui.config.places import state_path
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.tui.key_order import KeysInOrder
+from rocm_tui.tui.keys import READ_ONLY, Key, footer_keys, key, own_key
+from rocm_tui.tui.programs import Programs
+from rocm_tui.tui.widgets.one_line import KeyBar, TitleBar
+
+if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
+    from rocm_tui.actions.commands import Shell
+    from rocm_tui.actions.cover import Missed
+    from rocm_tui.config.memory import Memory
+    from rocm_tui.jobs.queue import Job, JobQueue, Order
+    from rocm_tui.launch.program import Launched
+    from rocm_tui.session.devices import Peak, TunedDevice
+    from rocm_tui.session.feed import Feed
+
+_P = ParamSpec("_P")
+_Answer = TypeVar("_Answer")
+
+SCREENS: Mapping[str, str] = {
+    "compare": "compare.CompareScreen",
+    "done": "jobs.DoneScreen",
+    "entries": "entries.EntriesScreen",
+    "help": "help.HelpScreen",
+    "history": "history.HistoryScreen",
+    "jobs": "jobs.JobsScreen",
+    "output": "output.OutputScreen",
+    "pins": "pins.PinsScreen",
+    "report": "report.ReportScreen",
+    "sessions": "sessions.SessionsScreen",
+    "source": "source.SourceScreen",
+    "sources": "sources.SourcesScreen",
+    "trials": "trials.TrialsScreen",
+}
+"""The screens above Watch: module and class, imported when the screen is first opened."""
+
+
+def load_screen(name: str) -> type[Screen[Any]]:
+    """Import one of `SCREENS`."""
+    module, _, screen = SCREENS[name].partition(".")
+    loaded: type[Screen[Any]] = getattr(import_module(f"rocm_tui.tui.screens.{module}"), screen)
+    return loaded
+
+
+class BaseApp(KeysInOrder):
+    """What is watched, the jobs, and the ways to have something done.
+
+    `python` is the interpreter for workers, `peaks` what machines were measured to do at best,
+    `own_keys` the keys that a person chose, by id, `missed` what logs say that tuned tables lacked.
+    `launched` is the program that was started with the screen. An app that starts `read_only`
+    stays read-only.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("P", "open('pins')", "app.pins", "pins: state, history, undo",
+            palette="view: Show pins"),
+        key("C", "open('report')", "app.report",
+            "report: what tuning saves, ranks, backends, roofline", palette="view: Show report"),
+        key("T", "open('trials')", "app.trials", "trials: graphs, what makes them faster, proof",
+            palette="view: Show trials"),
+        key("L", "open('sessions')", "app.sessions",
+            "sessions: processes, what each does, compare two", palette="view: Show sessions"),
+        key("J", "open('jobs')", "app.jobs", "jobs: progress, results, logs",
+            palette="view: Show jobs"),
+        key("E", "open('entries')", "app.entries", "entries of other tuners' tables, and finding",
+            palette="view: Show entries"),
+        key("O", "output", "app.output", "output of the program: below, all of it, away",
+            palette="view: Show output"),
+        key("S", "open('sources')", "app.sources", "sources: what is read, how far",
+            palette="view: Show sources"),
+        key("question_mark,f1", "help", "app.help", "this help; esc goes back",
+            palette="view: Show help"),
+        key("ctrl+r", "read_only", "app.read_only", "read-only on or off: no pin, no job",
+            palette="app: Read-only on or off"),
+        key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
+        key("q", "close", "app.close", "back; from Watch quit"),
+        key("ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs", palette="app: Quit"),
+    ]  # fmt: skip
+
+    def __init__(
+        self,
+        paths: Sequence[Path | str],
+        layout: Layout,
+        *,
+        polling: bool,
+        python: str | None,
+        launched: Launched | None,
+        read_only: bool,
+    ) -> None:
+        super().__init__()
+        self.paths = [str(path) for path in paths] or [str(layout.root)]
+        self.layout = layout
+        self.python = python
+        self.launched = launched
+        self.programs = Programs(launched, layout)
+        self.read_only = self.stays_read_only = read_only
+        self.missed: list[Missed] = []
+        self.peaks: dict[TunedDevice, Peak] = {}
+        self.own_keys: Mapping[str, str] = MappingProxyType({})
+        self._polling = polling
+        self._memory: Memory | None = None
+        self._jobs: JobQueue | None = None
+        self._feed: Feed | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._within: Context = copy_context()
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered between two runs."""
+        if self._memory is None:
+            from rocm_tui.config.memory import Memory
+
+            self._memory = Memory(state_path(), self.stays_read_only)
+        return self._memory
+
+    @property
+    def feed(self) -> Feed:
+        """What fills the screens; made once the first screen stands, or by a key before that."""
+        if self._feed is None:
+            from rocm_tui.session.feed import Feed
+
+            self._feed = Feed(self.paths, self.layout, self.wake, polling=self._polling)
+            self._feed.read_only = self.read_only
+        return self._feed
+
+    @property
+    def jobs(self) -> JobQueue:
+        """The jobs of this program."""
+        if self._jobs is None:
+            from rocm_tui.jobs.queue import JobQueue
+
+            self._jobs = JobQueue(self.layout, self.wake, python=self.python)
+        return self._jobs
+
+    @property
+    def unfinished(self) -> list[Job]:
+        """The jobs that run or wait, newest first."""
+        jobs = self._jobs.jobs() if self._jobs is not None else []
+        return [job for job in jobs if not job.over]
+
+    @property
+    def shell(self) -> Shell:
+        """Makes the command that does the same as an action."""
+        from rocm_tui.actions.commands import Shell
+
+        return Shell(self.layout, self.paths, self.python)
+
+    @property
+    def asking(self) -> bool:
+        """Whether a question stands above the screens: there is never more than one."""
+        return isinstance(self.screen, ModalScreen)
+
+    def wake(self) -> None:
+        """Take in soon what arrived; any thread may call this."""
+        raise NotImplementedError
+
+    def on_load(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._within = copy_context()
+
+    def call_from_any_thread(self, callback: Callable[[], object]) -> None:
+        """Run `callback` on the event loop soon, without waiting for it; a signal handler may call
+        this, too."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: there is nothing left to show
+                self._loop.call_soon_threadsafe(callback, context=self._within)
+
+    def update_screens(self) -> None:
+        """Let each screen show what is known now."""
+        for screen in self.screen_stack:
+            if isinstance(screen, BaseScreen) and screen.is_mounted:
+                screen.update()
+
+    def open_screen(self, name: str, *args: object) -> None:
+        """Open one of `SCREENS` above the present one."""
+        screen: Callable[..., Screen[Any]] = load_screen(name)
+        self.push_screen(screen(*args))
+
+    # What writes or starts work.
+
+    def act(
+        self,
+        action: Callable[Concatenate[BaseApp, _P], Coroutine[Any, Any, None]],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> None:
+        """Start an action that writes or starts work, unless the app is read-only.
+
+        Every such action is started here and nowhere else. It is a worker of the app, so it goes
+        on when its screen is left. An error of ours becomes a notice.
+        """
+        if self.read_only:
+            self.refuse(READ_ONLY)
+        else:
+            self.run_worker(self._acting(action(self, *args, **kwargs)), group="actions")
+
+    async def _acting(self, action: Coroutine[Any, Any, None]) -> None:
+        try:
+            await action
+        except (RocmTuiError, StoreError, OSError) as error:
+            self.refuse(str(error))
+            self.feed.look()  # a part may have been done
+
+    def queue(self, order: Order, command: str, doing: str = "") -> Job:
+        """Queue the work of a command that does the same, and say so: `Tuning mm`."""
+        job = self.jobs.submit(replace(order, command=command))
+        doing = doing or f"{job.kind.capitalize()} {job.title}:"
+        begins = "waits for its device" if job.state == "queued" else "begins"
+        self.notify(f"{doing} {begins} (J).", markup=False, timeout=3)
+        return job
+
+    # Notices.
+
+    def copy(self, text: str, what: str) -> None:
+        """Put `text` on the clipboard of the person's terminal and say what it was."""
+        text = plain(text)
+        self.copy_to_clipboard(text)
+        self.notify(f"Copied {plain(what)}: {text}", markup=False, timeout=4)
+
+    def refuse(self, why: str) -> None:
+        """Say why something is not done."""
+        self.notify(plain(why), severity="error", markup=False, timeout=8)
+
+    def warn(self, what: str) -> None:
+        """Say that a key does nothing here."""
+        self.notify(what, severity="warning", markup=False)
+
+    def did(self, command: str, outcome: str, *, ok: bool = True) -> None:
+        """Say what came of an action, and log it with the command that does the same."""
+        severity: SeverityLevel = "information" if ok else "warning"
+        self.notify(plain(outcome), severity=severity, markup=False)
+        self.log_done(command, outcome, ok=ok)
+
+    def log_done(self, command: str, outcome: str, *, ok: bool = True) -> None:
+        """Add it to the log of what was done from the screen."""
+        self.run_worker(self._log_done(command, outcome, ok), group="log")
+
+    async def _log_done(self, command: str, outcome: str, ok: bool) -> None:
+        from rocm_tui.actions.commands import note_done
+
+        try:
+            await to_thread(note_done, self.layout, command, outcome, ok)
+        except (StoreError, OSError) as error:
+            self.refuse(f"not logged: {error}")
+
+
+SMALLEST = (60, 15)
+_HELP: Key = ("?", "help", "app.help")
+_TOO_SMALL = "Terminal too small.\nMake it at least {}×{}; everything goes on."
+
+
+class _MountedScreen(Screen[_Answer]):
+    """A screen that goes before it is made, as where the program is left at once, has none of the
+    widgets that it would set up."""
+
+    async def on_event(self, event: events.Event) -> None:
+        if not isinstance(event, events.Mount) or self.children:
+            await super().on_event(event)
+
+
+class BaseScreen(_MountedScreen[None]):
+    """A title line, a body, a line of keys; a sentence instead where the terminal is too small."""
+
+    LEAVE: ClassVar[Key] = ("esc q", "back", "app.close")
+    _before: Widget | None = None
+    """What had the focus before the terminal became too small."""
+
+    @property
+    def program(self) -> BaseApp:
+        return cast(BaseApp, self.app)
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar(id="title")
+        with Vertical(id="body"):
+            yield from self.compose_body()
+        yield KeyBar(id="keys")
+
+    def compose_body(self) -> ComposeResult:
+        """The widgets between the title and the keys."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        if keys := footer_keys(type(self).BINDINGS):
+            self.show_keys(keys)
+
+    def update(self) -> None:
+        """Show what is known now: the model, the pins or the jobs may have changed."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+    def action_back(self) -> None:
+        """To the screen that this one stands above."""
+        self.app.pop_screen()
+
+    def commands(self) -> Iterator[SystemCommand]:
+        """What the command palette offers here at this moment: what the line of keys does."""
+        for name, label, action in self.query_one("#keys", KeyBar).keys:
+            if not action.startswith("app."):
+                run = partial(self.run_action, action)
+                yield SystemCommand(f"here: {label.capitalize()}", f"Key {name}", run)
+
+    def on_resize(self, event: events.Resize) -> None:
+        small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]
+        notices = self.query("#too-small")
+        if small and not notices:
+            self._before = self.focused  # hiding it takes the focus away
+            notice = Static(_TOO_SMALL.format(*SMALLEST), id="too-small", markup=False)
+            notice.styles.padding = (1, 2)
+            self.mount(notice)
+        elif not small:
+            notices.remove()
+        for widget in self.query("#title, #devices, #body, #keys"):
+            if widget.display == small:  # setting it lays out and paints the whole screen
+                widget.display = not small
+        if notices and not small and self.focused is None:
+            self.set_focus(self._before)
+
+    def show_keys(self, keys: Iterable[Key], idle: Collection[str] = ()) -> None:
+        """The most useful keys now, those dim whose actions are `idle`; help and quit are always
+        among them."""
+        own = self.program.own_keys
+        shown = (*keys, _HELP, self.LEAVE)
+        if own:
+            shown = tuple((own_key(self, do, own) or name, says, do) for name, says, do in shown)
+        self.query_one("#keys", KeyBar).show(shown, idle)
+
+    def show_title(self, place: str, facts: list[str], notice: str = "") -> None:
+        self.query_one("#title", TitleBar).show(place, facts, notice)
+
+
+class Dialog(_MountedScreen[_Answer | None], ModalScreen[_Answer | None]):
+    """A question above the screens: an answer, or None for no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape,q", "no", "question.no", "no")]
+
+    def compose_answers(self, verb: str) -> ComposeResult:
+        """The buttons below the question."""
+        with Horizontal(id="answers"):
+            yield Button(f"{verb}  enter", id="yes", compact=True)
+            yield Button("Cancel  esc", id="no", compact=True)
+
+    @on(Button.Pressed, "#no")
+    def action_no(self) -> None:
+        self.answer(None)
+
+    def answer(self, given: _Answer | None) -> None:
+        """Leave with this. Keys may come in one burst: only the first that answers counts."""
+        if self.is_active:
+            self.dismiss(given)
