@@ -25,7 +25,7 @@ test: $(VENV)/.installed-test
 
 # Tests that depend on the vector units of the CPU, once more as one with AVX2 alone runs them: there
 # oneDNN has no bf16 or fp16, and Inductor offers other choices.
-AVX2_TESTS ?= $(addprefix tests/torch/,inductor/test_avx2_cpu.py worker/test_bounds.py worker/test_verify.py \
+AVX2_TESTS ?= $(addprefix tests/torch/,inductor/test_avx2_cpu.py inductor/test_result_checks.py worker/test_verify.py \
 	jobs/test_weights.py jobs/test_ops.py pins/test_harms_nobody.py pins/test_graph_ops.py hip/test_out.py hip/test_linear.py)
 test-avx2: $(VENV)/.installed-test
 	TEST_CPU=avx2 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(AVX2_TESTS)

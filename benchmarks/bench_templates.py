@@ -32,10 +32,10 @@ from template_speed import CASES, SMOKE, Bench, Case, Compared, gpu_target, offe
 
 from backend.templates.errors import TemplateError
 from backend.templates.problem import Sizes
-from backend.templates.resources_table import Offer
 from backend.toolchain import code_cache, targets
 from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import Missing, Target, cpu, parse_target
+from tools.resources_table import Offer
 
 COMPILED = (Sizes(1, 4096, 4096), Sizes(4096, 4096, 4096))
 RENDERS = 9

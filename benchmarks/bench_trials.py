@@ -41,7 +41,7 @@ def ab_runs(path: str, swap: Mapping[str, str]) -> None:
     import torch
 
     from backend.model.graph import Swap
-    from backend.worker.trial.arms import compile_arm
+    from backend.worker.jobs.trial import compile_arm
     from backend.worker.trial.drawn import drawn_constants, drawn_inputs
     from backend.worker.trial.program import program_of
 

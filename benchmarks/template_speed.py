@@ -19,11 +19,11 @@ from backend.templates.errors import TemplateError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Activation, DType, Operand, Sizes
 from backend.templates.rendering import Rendered
-from backend.templates.resources_table import Offer, plain_problem
 from backend.templates.tiles import shape_class
-from backend.toolchain import code_cache, loader, targets
+from backend.toolchain import code_cache, targets
 from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import Target, amdgpu, cuda
+from tools.resources_table import Offer, plain_problem
 
 warnings.filterwarnings("ignore", "Failed to initialize NumPy")
 import torch  # noqa: E402
@@ -259,9 +259,9 @@ class Product:
     def our_launches(self, made: tuple[Rendered, Path], hot: bool) -> list[Callable[[], object]]:
         """Raises ToolchainError."""
         rendered, path = made
-        library = loader.load(path)
+        library = code_cache.load(path)
         pointers = sum(isinstance(arg.value, Operand) for arg in rendered.args)
-        types = loader.argtypes(pointers, len(rendered.args) - pointers)
+        types = code_cache.argtypes(pointers, len(rendered.args) - pointers)
         entry = library.entry(rendered.name, types)
         rooms = [torch.empty(0, device=self.bench.device, dtype=torch.uint8)]
 

@@ -53,7 +53,7 @@ torch/triton/test_compile torch/hip/test_compile unit/templates/test_numerics
 torch/hip/test_failures torch/pins/test_pins unit/templates/triton/test_code_objects
 torch/jobs/test_main torch/jobs/test_measure torch/hip/test_forced torch/cli/test_rocm
 torch/hooks/test_failures unit/templates/test_targets torch/cli/test_measure
-unit/compare/test_real torch/launch/test_elsewhere torch/inductor/test_lookup torch/jobs/test_tune
+unit/compare/test_real torch/launch/test_elsewhere torch/hooks/test_lookup torch/jobs/test_tune
 torch/cli/test_export torch/cli/test_dashboard torch/hooks/test_pins torch/jobs/test_ops
 torch/jobs/test_weights torch/jobs/test_flex torch/triton/test_inductor_kernels
 torch/triton/test_conv_backward torch/pins/test_best_configs torch/worker/test_flex_numbers

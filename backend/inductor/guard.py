@@ -5,12 +5,12 @@ What stock PyTorch raises goes through untouched, and so does what is no `Except
 what it ended without us. torch enters our code in these places, and nowhere else:
 
 - at the end of `import torch`, and after four of its modules: `hooks/activation.py`;
-- when it begins and ends to compile: `hooks/activity.py`;
+- when it begins and ends to compile: `hooks/recording.py`;
 - methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
-  it: `hooks/selector.py`, `hooks/checking.py`, `hooks/templates.py`;
+  it: `hooks/selector.py`, `hooks/lookup.py`, `hooks/templates.py`;
 - methods of its tuner of Triton kernels, each with `beside` in it: `hooks/inductor_kernels.py`;
 - methods of Triton's own tuner, each of which calls stock and hears of it in `quietly`:
-  `hooks/kernels.py`;
+  `hooks/triton_autotune.py`;
 - what compiles one graph, with `beside` in it, and what runs a compiled graph, in a closure that
   does nothing else than to call it, but for samples that catch what they raise: `hooks/graphs.py`,
   `hooks/calls.py`;
@@ -187,6 +187,14 @@ def failure_text(error: Exception) -> str:
     where = f" in {frames[-1]}" if frames else ""
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}{where}{': ' if text else ''}{text}"
+
+
+def describe(error: BaseException) -> str:
+    """What somebody else raised, in one line. A C++ compiler's first `error:` line says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = next((line for line in lines if " error: " in line), None)
+    text = telling or " ".join(lines[:2])
+    return f"{type(error).__name__}: {text}"[:400] if text else type(error).__name__
 
 
 def pass_on_if_a_handlers(error: Exception) -> None:

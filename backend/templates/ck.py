@@ -14,10 +14,9 @@ from typing import Any
 
 from backend.counted import counted
 from backend.templates.errors import ConfigError
-from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.operand import DType, Expr, Operand
 from backend.templates.problem import LARGEST_SIZE, GemmProblem, contiguous_dim, leading_stride
-from backend.templates.rendering import RUNTIME_ARGS, environment
+from backend.templates.rendering import RUNTIME_ARGS, CallArg, TemplateKernel, environment
 
 TYPES: dict[DType, str] = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}
 """What an instance calls the type of a factor."""

@@ -9,13 +9,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from backend.templates.config import DirectConfig
-from backend.templates.convolution import ConvProblem, Window
-from backend.templates.direct import SIDE, direct_defect, halo, held, neighbours, run_of, seen_by
+from backend.templates.config import DirectConfig, UnitName, has_unit, wave_of
+from backend.templates.convolution import (
+    SIDE,
+    ConvProblem,
+    Window,
+    direct_defect,
+    halo,
+    held,
+    neighbours,
+    run_of,
+    seen_by,
+)
 from backend.templates.legality import DeviceLimits, device_defect, device_of, lds_bytes
 from backend.templates.operand import VECTOR_BYTES
 from backend.templates.problem import GemmProblem, Sizes, canonical
-from backend.templates.units import UnitName, has_unit, wave_of
 from backend.toolchain.target import Target
 
 _FEW = 32

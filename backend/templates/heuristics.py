@@ -5,12 +5,23 @@ Nothing is compiled or measured here, and nothing depends on anything but the ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.config import (
+    UNITS,
+    GemmConfig,
+    MatrixUnit,
+    SkinnyConfig,
+    UnitName,
+    best_unit,
+    has_unit,
+    wave_of,
+)
 from backend.templates.convolution import ConvProblem
-from backend.templates.few_rows import plain_cost, ring_cost, tiled_cost, unit_cost
+from backend.templates.errors import ConfigError
 from backend.templates.legality import (
     DeviceLimits,
     device_defect,
@@ -20,9 +31,9 @@ from backend.templates.legality import (
     skinny_defect,
     takes_pipeline,
 )
+from backend.templates.operand import Expr
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, Sizes, canonical
 from backend.templates.tiles import Tile, shape_class, tiles
-from backend.templates.units import UNITS, MatrixUnit, UnitName, best_unit, has_unit, wave_of
 from backend.toolchain.target import Target
 
 SKINNY_ROWS, _FMA_ROWS, _FMA_BESIDE_UNIT = 64, 16, 4
@@ -359,3 +370,155 @@ def _unit_arrangements(
         cols = vector // unit.lines * unit.m
         if vector <= right.vector:
             yield SkinnyConfig(rows, cols, 1, waves_k, 1, vector, unroll, name)
+
+
+_ON_THE_WAY = 48 << 10
+"""Bytes that a compute unit must have on their way: 4.8 TB/s for a microsecond by 132 of them are
+36 KiB each."""
+_HALF_RATE = 2 << 10
+"""Bytes on their way with which a compute unit would have half of its share of the memory."""
+
+
+def plain_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> tuple[float, int, int]:
+    """How far the waves are from filling the device (eight a compute unit hide the memory), then
+    how often the rows are read again, then the size of a block."""
+    waves = -(-sizes.n // config.cols) * config.waves_k * sizes.batch
+    wanted = 8 * device.compute_units
+    return max(1.0, wanted / waves), -config.cols, config.waves
+
+
+def unit_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> float:
+    """Relative time by counting: how many bytes are on their way, how evenly blocks fill the
+    device, how often the rows are read, and what a second kernel costs."""
+    unit = UNITS[config.unit]
+    blocks = -(-sizes.n // (config.cols * config.waves_n)) * sizes.batch * config.split_k
+    each = -(-blocks // device.compute_units)
+    waves = min(each * config.waves, 16)
+    span = unit.wave // unit.m * unit.lines * 16  # bytes of K of a column that a wave loads at once
+    on_the_way = waves * config.unroll * config.cols * span
+    even = blocks / (each * device.compute_units)
+    rows = 1 + config.rows / config.cols / 16
+    short = 1.5 if sizes.k * 2 < config.split_k * config.waves_k * config.unroll * span else 1.0
+    second = 1.4 if config.split_k > 1 else 1.0
+    return rows * short * second / (min(1.0, on_the_way / _ON_THE_WAY) * even)
+
+
+def ring_cost(config: SkinnyConfig, item: int, sizes: Sizes, device: DeviceLimits) -> float:
+    """As `_stream_cost`."""
+    line = 128  # bytes of K of a line in a buffer
+    stage = config.waves * (config.rows + config.cols) * line
+    ahead = (config.stages - 1) * config.waves * config.cols * line
+    k = config.stages * config.waves_k * line // item
+    cols = config.cols * config.waves_n
+    return _stream_cost(cols, config.split_k, stage * config.stages, ahead, k, sizes, device)
+
+
+def tiled_cost(config: GemmConfig, item: int, sizes: Sizes, device: DeviceLimits) -> float:
+    """As `_stream_cost`; rows that are not there take room and instructions, and a second tile of
+    rows reads the right factor again."""
+    line = config.block_k * item
+    ring = config.stages * (config.block_m + config.block_n) * line
+    ahead = (config.stages - (2 if config.unit == "wgmma" else 1)) * config.block_n * line
+    k = config.stages * config.block_k
+    cost = _stream_cost(config.block_n, config.split_k, ring, ahead, k, sizes, device)
+    tall = config.block_m / max(16, sizes.m)
+    return cost * (1 + 0.1 * (tall - 1) if tall >= 1 else 1 + 0.4 * (1 / tall - 1))
+
+
+def _stream_cost(
+    cols: int, parts: int, ring: int, ahead: int, k: int, sizes: Sizes, device: DeviceLimits
+) -> float:
+    """Relative time of a product with few rows, which is that of reading the right factor.
+
+    A block has `cols` columns and a ring of `ring` bytes that holds `k` products of each; `ahead`
+    bytes of the right factor are on their way. By what an H200 did: how many compute units have a
+    block, how many bytes are on their way to one, how often the rows are read (twice as dear where
+    blocks are no longer in step), the rings that further rounds of blocks fill anew, and a second
+    kernel that reads the parts' sums.
+    """
+    blocks = -(-sizes.n // cols) * sizes.batch * parts
+    fit = max(1, device.dynamic_lds_bytes // ring)
+    rounds = -(-blocks // (fit * device.compute_units))
+    on_the_way = min(fit, -(-blocks // device.compute_units)) * ahead
+    busy = min(1.0, blocks / device.compute_units) * on_the_way / (on_the_way + _HALF_RATE)
+    read = 1 + (0.1 if rounds == 1 else 0.2) * sizes.m / cols
+    filled = 1.0 if rounds == 1 else 1.03 + 0.15 * k * parts / max(1, sizes.k)
+    second = 1.0 if parts == 1 else 1.08 + 2 * parts * sizes.m / max(1, sizes.k)
+    return read * filled * second / busy
+
+
+_CACHE = 4
+"""How much faster bytes come from L2 than from memory, about; only the order of size matters."""
+_LAUNCH_BYTES = 4 << 20
+"""What memory brings while a kernel that is not needed would be launched: some 2 us."""
+
+
+def refitted(
+    config: GemmConfig | SkinnyConfig, problem: GemmProblem, offered: GemmProblem
+) -> GemmConfig | SkinnyConfig:
+    """A config that was chosen for `offered`, with the vectors that `problem` allows, which loads
+    its factors otherwise. Raises ConfigError where another arrangement would be needed."""
+    form, old = canonical(problem), canonical(offered)
+    vec_a, vec_b = min(config.vec_a, form.left.vector), min(config.vec_b, form.right.vector)
+    if isinstance(config, GemmConfig):
+        return replace(config, vec_a=vec_a, vec_b=vec_b)
+    if (form.left.k_fast, form.right.k_fast) != (old.left.k_fast, old.right.k_fast):
+        raise ConfigError("the factors lie the other way round")
+    if not form.right.k_fast:  # as many lanes side by side
+        cols = config.cols // config.vec_b * vec_b
+        return replace(config, vec_a=vec_a, vec_b=vec_b, cols=cols)
+    if form.left.k_fast:
+        vec_a = vec_b = min(vec_a, vec_b)
+    return replace(config, vec_a=vec_a, vec_b=vec_b)
+
+
+class Tiled(Protocol):
+    """A config with tiles of the result, in whatever language."""
+
+    @property
+    def block_m(self) -> int: ...
+
+    @property
+    def block_n(self) -> int: ...
+
+
+def pays(
+    config: Tiled | SkinnyConfig, problem: GemmProblem, hint: Callable[[Expr], int] = int
+) -> bool:
+    """Whether loading what a factor is computed from, again for each tile, costs less than writing
+    the factor once. `hint` guesses sizes that are dynamic."""
+    sizes = problem.sizes(hint)
+    return all(
+        (times - 1) * (stored - plain) / _CACHE <= stored + plain + _LAUNCH_BYTES
+        for stored, plain, times in _traffic(config, problem, sizes, hint)
+    )
+
+
+def _traffic(
+    config: Tiled | SkinnyConfig,
+    problem: GemmProblem,
+    sizes: Sizes,
+    hint: Callable[[Expr], int],
+) -> list[tuple[int, int, int]]:
+    """Of each computed factor: bytes of its sources, its own bytes, and how often it is loaded."""
+    rows, cols = (sizes.n, sizes.m) if problem.flipped else (sizes.m, sizes.n)
+    tall, wide = _block(config)
+    form = canonical(problem)
+    found = []
+    for side, lines, times in (
+        (form.left, rows, -(-cols // wide)),
+        (form.right, cols, -(-rows // tall)),
+    ):
+        if side.prologue is not None:
+            operands = [source.operand for source in side.prologue.sources]
+            stored = sum(math.prod(map(hint, x.sizes)) * x.item_bytes for x in operands)
+            own = sizes.batch * lines * sizes.k * side.operand.item_bytes
+            found.append((stored, own, times))
+    return found
+
+
+def _block(config: Tiled | SkinnyConfig) -> tuple[int, int]:
+    """Rows and columns of the result that a block computes."""
+    if isinstance(config, SkinnyConfig):
+        return config.rows, config.cols * config.waves_n
+    return config.block_m, config.block_n

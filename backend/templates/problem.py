@@ -10,9 +10,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.model.ops import ITEM_BYTES
-from backend.templates.epilogue import Access, Epilogue, Place, place, plain, statements
 from backend.templates.errors import UnsupportedProblemError
-from backend.templates.functions import CPP_VALUE
+from backend.templates.expressions import CPP_VALUE
+from backend.templates.fusion import (
+    Access,
+    ElementPlace,
+    Epilogue,
+    FactorSource,
+    Prologue,
+    place_of_access,
+    plain,
+    statements,
+)
 from backend.templates.operand import (
     ACC,
     CPP_TYPE,
@@ -26,7 +35,6 @@ from backend.templates.operand import (
     is_number,
     vector_width,
 )
-from backend.templates.prologue import Prologue, Source
 
 __all__ = [
     "ACTIVATIONS",
@@ -188,7 +196,7 @@ class GemmProblem:
         loads = map(self._operand, self._stored.loads)
         return (a, b, self.bias, *self.scales, *(self.second or ()), *loads, *sources)
 
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[FactorSource, ...]:
         """What the factors are computed from."""
         prologues = (self.a_prologue, self.b_prologue)
         return tuple(source for p in prologues if p is not None for source in p.sources)
@@ -210,9 +218,9 @@ class GemmProblem:
         out = Access(self.out.name, self.out.dtype, (strides[0], strides[1], strides[2]))
         return self.epilogue or plain(out, self.acc)
 
-    def loads(self) -> tuple[Place, ...]:
+    def loads(self) -> tuple[ElementPlace, ...]:
         """The scales and what the epilogue reads, as the kernel sees them."""
-        return tuple(place(access, self.flipped) for access in self._loaded)
+        return tuple(place_of_access(access, self.flipped) for access in self._loaded)
 
     @property
     def _loaded(self) -> tuple[Access, ...]:
@@ -222,7 +230,7 @@ class GemmProblem:
             *self._stored.loads,
         )
 
-    def stores(self) -> tuple[Place, ...]:
+    def stores(self) -> tuple[ElementPlace, ...]:
         """What is stored, as the kernel sees it."""
         steps = self._stored.steps
         return tuple(
@@ -230,11 +238,11 @@ class GemmProblem:
             for store in self._stored.stores
         )
 
-    def _place(self, access: Access) -> Place:
+    def _place(self, access: Access) -> ElementPlace:
         if access.name != self.out.name:
-            return place(access, self.flipped)
+            return place_of_access(access, self.flipped)
         batch = "batch_out" if self.batched else "0"
-        return Place(self.out.name, self.out.cpp_type, batch, "ld_out", "1", "VEC_C")
+        return ElementPlace(self.out.name, self.out.cpp_type, batch, "ld_out", "1", "VEC_C")
 
     def statements(self) -> list[str]:
         """C++ from the product of one element to what is stored."""
@@ -398,3 +406,46 @@ def _side(operand: Operand, suffix: str, k_dim: int, prologue: Prologue | None) 
     else:
         k_fast, vector = prologue.k_fast, prologue.vector(operand.item_bytes)
     return Side(operand, k_fast, vector, f"ld_{suffix}", f"batch_{suffix}", prologue)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedProblem(GemmProblem):
+    """A product of which the batch are the groups: `a` and `out` are the same for each, and the
+    rows of a group are those up to its number in `ends`, from the end of the group before. K is
+    not split."""
+
+    ends: Operand | None = None
+
+    def inputs(self) -> tuple[Operand | None, ...]:
+        """`ends` stands where a bias would."""
+        a, b, _, *rest = GemmProblem.inputs(self)
+        return a, b, self.ends, *rest
+
+    def sizes(self, hint: Callable[[Expr], int] = int) -> Sizes:
+        """The rows of all groups together are those of one."""
+        return Sizes(hint(self.m), hint(self.n), hint(self.k))
+
+
+def grouped_problem(
+    a: Operand, b: Operand, out: Operand, ends: Operand, activation: Activation = "none"
+) -> GroupedProblem:
+    """`out` (M, N) of `a` (M, K) and `b` (G, K, N), whose groups end at the rows `ends` (G).
+
+    Raises UnsupportedProblemError for groups along K or along the columns, and for a result that is
+    not row-major.
+    """
+    if (len(a.sizes), len(b.sizes), len(out.sizes)) != (2, 3, 2):
+        raise UnsupportedProblemError("groups of other than rows")
+    if ends.dtype != "int32" or len(ends.sizes) != 1 or ends.strides[0] != 1:
+        raise UnsupportedProblemError(f"{ends.name}: no dense int32 numbers")
+    if contiguous_dim(a) != -1:
+        raise UnsupportedProblemError(f"{a.name}: groups of rows that lie side by side")
+    groups = b.sizes[0]
+
+    def of_each(operand: Operand) -> Operand:
+        return replace(operand, sizes=(groups, *operand.sizes), strides=(0, *operand.strides))
+
+    problem = GroupedProblem(of_each(a), b, of_each(out), activation=activation, ends=ends)
+    if problem.flipped:
+        raise UnsupportedProblemError("groups of rows of a column-major result")
+    return problem

@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.model.ops import ITEM_BYTES
+from backend.templates.config import UnitName, best_unit, has_unit
 from backend.templates.problem import Sizes
-from backend.templates.units import UnitName, best_unit, has_unit
 from backend.toolchain.target import Target
 
 ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]

@@ -21,7 +21,7 @@ from typing import Literal
 
 from backend.toolchain import targets
 from backend.toolchain.errors import CompileError
-from backend.toolchain.target import Options, Target, run
+from backend.toolchain.target import CompileOptions, Target, run
 
 Kind = Literal[
     "matrix", "fma", "vector", "move", "scalar", "LDS read", "LDS write", "memory", "wait", "branch"
@@ -110,7 +110,7 @@ class _Block:
 _LINKS = ("-shared", "-lamdhip64", "-L", "-Wl,")
 
 
-def assembly(source: str, target: Target, options: Options = Options()) -> str:  # noqa: B008
+def assembly(source: str, target: Target, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
     """What the target's compiler makes of a source, as text; PTX of nvcc. Raises ToolchainError."""
     compiler = targets.require(target)
     with tempfile.TemporaryDirectory(prefix="rocm-tui-assembly-") as name:

@@ -5,12 +5,17 @@ it printed `.log`, and `.json` that says the hash of the artefact: it is written
 it, or with a file that differs from it, the kernel is compiled again. One process at a time
 compiles a key.
 
-What lies there, whichever compiler made it, can be read and loaded where none is installed.
+Names are made of content: no path goes in. `<source>` is known where there is no compiler;
+`<toolchain>` is also part of the name of a choice, whose times are those of one toolchain. Both
+have the headers. The same toolchain has the same name on every machine. What is there, whichever
+compiler made it, can be read and loaded where none is installed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -18,10 +23,12 @@ import shlex
 import shutil
 import stat
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +41,66 @@ from backend.toolchain.errors import (
     CacheError,
     CompileError,
     CompileTimeoutError,
+    KernelError,
+    LoadError,
     MissingCompilerError,
 )
-from backend.toolchain.identity import source_key, toolchain_of
 from backend.toolchain.target import (
+    INCLUDE,
+    CompileOptions,
     Compiler,
     Finished,
     Missing,
-    Options,
     Target,
+    TargetKind,
     parse_target,
     run,
 )
+
+_NAME_FORMAT = 2
+_COMMON = "rocm_tui"
+"""The folder of headers that kernels include, beside one of each kind of target."""
+
+
+def source_key(source: str, target: Target, options: CompileOptions) -> str:
+    """Of what is known without a compiler, the features of this machine's CPU included."""
+    features = targets.instruction_set() if target.kind == "cpu" else ()
+    how = (options.level, options.defines, options.flags, *_given(options))
+    return _digest(source, headers_hash(target.kind), str(target), how, features)[:40]
+
+
+def _given(options: CompileOptions) -> tuple[object, ...]:
+    """What a kernel needs beside our headers; nothing for those of our templates."""
+    if not options.headers and not options.standard:
+        return ()
+    return (options.standard, [headers.digest for headers in options.headers])
+
+
+def toolchain_of(compiler: Compiler, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
+    """Of all that makes a library out of a source: headers, command, the compiler's version."""
+    # Three folders up from the program is ROCm's, which stands in its command.
+    nameless = replace(compiler, executable=(f"/ROCM/llvm/bin/{compiler.driver}",))
+    places = Path("SOURCE"), Path("OUTPUT"), options.nameless, Path("INCLUDE")
+    command = targets.commands(nameless, *places)
+    target = compiler.target
+    return _digest(headers_hash(target.kind), command, compiler.version, str(target))[:16]
+
+
+@lru_cache(maxsize=3)
+def headers_hash(kind: TargetKind) -> str:
+    """Of the headers that a kernel for this kind of target can include."""
+    digest = hashlib.sha256()
+    for folder in (_COMMON, kind):
+        for header in sorted((INCLUDE / folder).rglob("*.h")):
+            text = header.read_bytes()
+            digest.update(f"{header.relative_to(INCLUDE).as_posix()}\0{len(text)}\0".encode())
+            digest.update(text)
+    return digest.hexdigest()
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps([_NAME_FORMAT, *parts]).encode()).hexdigest()
+
 
 _FORMAT = 2
 _ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|\bfatal\b", re.IGNORECASE)
@@ -77,7 +132,7 @@ class Compiled:
 def compile(
     source: str,
     target: Target,
-    options: Options = Options(),  # noqa: B008
+    options: CompileOptions = CompileOptions(),  # noqa: B008
     *,
     cache_root: Path,
     compiler: Compiler | None = None,
@@ -109,7 +164,7 @@ def compile(
 def toolchain(
     source: str,
     target: Target,
-    options: Options = Options(),  # noqa: B008
+    options: CompileOptions = CompileOptions(),  # noqa: B008
     *,
     cache_root: Path,
 ) -> str | None:
@@ -196,7 +251,7 @@ class _Entry:
     def _read(self, path: Path) -> bytes:
         return trusted.read_file(self.root, path)
 
-    def build(self, source: str, compiler: Compiler, options: Options) -> Compiled:
+    def build(self, source: str, compiler: Compiler, options: CompileOptions) -> Compiled:
         """Compile under the lock. Nothing is at its final name before it is whole."""
         for headers in options.headers:
             headers.check()
@@ -229,7 +284,7 @@ class _Entry:
         return replace(_compiled(meta, compiler.target, artefact), from_cache=False)
 
     def _run(
-        self, compiler: Compiler, source: Path, output: Path, options: Options
+        self, compiler: Compiler, source: Path, output: Path, options: CompileOptions
     ) -> tuple[str, str]:
         commands = targets.commands(compiler, source, output, options)
         # What a person can paste: the result at its final name.
@@ -249,7 +304,7 @@ class _Entry:
         return shell, log
 
     def _error(
-        self, compiler: Compiler, finished: Finished, shell: str, log: str, options: Options
+        self, compiler: Compiler, finished: Finished, shell: str, log: str, options: CompileOptions
     ) -> CompileError:
         self._write_log(shell, log)
         kind = CompileTimeoutError if finished.timed_out else CompileError
@@ -340,7 +395,7 @@ def source_of(entry: Path) -> tuple[Target, str] | None:
 
 
 def made_by(entry: Path) -> str:
-    """The toolchain of a kernel, see `backend.toolchain.identity`."""
+    """The toolchain of a kernel, see `backend.toolchain.code_cache`."""
     return entry.stem.rpartition("-")[2]
 
 
@@ -385,3 +440,76 @@ def _read(path: Path, most: int) -> bytes:
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:
         raise OSError(f"{path} is not a file of at most {most} bytes")
     return path.read_bytes()
+
+
+Entry = Callable[..., int]
+
+_loaded: dict[Path, Library] = {}
+_lock = threading.Lock()
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A loaded library. It stays loaded until the process ends."""
+
+    path: Path
+    _handle: ctypes.CDLL = field(repr=False)
+
+    def entry(self, name: str, argtypes: Sequence[Any] | None = None) -> Entry:
+        """The entry, its arguments checked against `argtypes` if given. Raises LoadError."""
+        try:
+            function = self._handle[name]
+        except AttributeError:
+            raise LoadError(f"{self.path} has no entry {name}") from None
+        function.restype = ctypes.c_int
+        if argtypes is not None:
+            function.argtypes = list(argtypes)
+        return function
+
+    def error_text(self, code: int) -> str:
+        """What the library says of an error number, in words."""
+        try:
+            describe = self._handle["rocm_tui_error_text"]
+        except AttributeError:
+            return "unknown"
+        describe.restype = ctypes.c_char_p
+        text = describe(ctypes.c_int(code))
+        return text.decode(errors="replace") if text else "unknown"
+
+    def check(self, entry: str, code: int) -> None:
+        """Raises KernelError if `code`, which `entry` returned, is an error."""
+        if code != 0:
+            raise KernelError(entry, code, self.error_text(code))
+
+
+def load(path: Path, root: Path | None = None) -> Library:
+    """The library at `path`; the same one each time. Raises LoadError.
+
+    It is loaded only from where nobody else can write, `root` (default: its own folder) and below,
+    and by the folder's descriptor: whatever is exchanged meanwhile, that file is loaded.
+    """
+    path = path.absolute()
+    with _lock:
+        if path not in _loaded:
+            try:
+                with trusted.opened_file(root or path.parent, path) as file:
+                    _loaded[path] = Library(path, ctypes.CDLL(_name(file)))
+            except UnsafePath as error:
+                raise LoadError(str(error)) from error
+            except OSError as error:
+                raise LoadError(f"cannot load {path}: {error}") from error
+        return _loaded[path]
+
+
+def _name(descriptor: int) -> str:
+    """A path of an open file that the C library was not given before: it takes two libraries of one
+    path for the same, and descriptors are used again."""
+    unique = "".join("./" if bit == "1" else "/" for bit in f"{next(_numbers):b}")
+    return f"/proc/self/fd/{unique}{descriptor}"
+
+
+def argtypes(pointers: int, integers: int) -> list[Any]:
+    """Of an entry with so many tensors and so many sizes, strides and runtime arguments."""
+    tail = [ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p, ctypes.c_void_p]
+    return [ctypes.c_void_p] * pointers + [ctypes.c_int64] * integers + tail

@@ -11,6 +11,7 @@ number of units from AMD's and NVIDIA's data sheets.
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import shutil
@@ -19,10 +20,59 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from backend.toolchain.headers import Headers
+from backend.toolchain.errors import HeadersError
+
+_SUFFIXES = frozenset((".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ""))
+"""What a compiler may be told to include; a header of C++'s own kind has no suffix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """A folder of headers that are not ours, and the SHA-256 of what was in it. The path is in no
+    key; the hash is.
+
+    A library of templates, such as Composable Kernel, has some thousand headers, of which a kernel
+    includes most. So all of a folder count: that is some milliseconds a hundred files, once a
+    process, where asking the compiler for those that it read would take a compile.
+    """
+
+    folder: str
+    digest: str
+
+    @classmethod
+    def of(cls, folder: Path) -> Headers:
+        """Read once a process. Raises HeadersError where there is no such folder."""
+        return cls(str(folder), _digest_once(folder))
+
+    def check(self) -> None:
+        """Raises HeadersError where the folder has other headers by now, or is gone."""
+        if digest_of(Path(self.folder)) != self.digest:
+            raise HeadersError(f"the headers in {self.folder} have changed since they were read")
+
+
+@lru_cache(maxsize=64)
+def _digest_once(folder: Path) -> str:
+    return digest_of(folder)
+
+
+def digest_of(folder: Path) -> str:
+    """Of the names and the content of all headers below `folder`. Raises HeadersError."""
+    if not folder.is_dir():
+        raise HeadersError(f"there is no folder {folder} with headers")
+    digest = hashlib.sha256()
+    try:
+        for header in sorted(folder.rglob("*")):
+            if header.suffix in _SUFFIXES and header.is_file():
+                text = header.read_bytes()
+                digest.update(f"{header.relative_to(folder).as_posix()}\0{len(text)}\0".encode())
+                digest.update(text)
+    except OSError as error:
+        raise HeadersError(f"cannot read the headers in {folder}: {error.strerror}") from error
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +237,7 @@ def parse_target(text: str) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CompileOptions:
     """How to compile. `flags` go to the compiler as they are; `defines` are `-DNAME=VALUE`.
 
     `headers` are folders for `-I`, after ours; `standard` is that of the language, such as `c++20`,
@@ -202,7 +252,7 @@ class Options:
     standard: str = ""
 
     @property
-    def nameless(self) -> Options:
+    def nameless(self) -> CompileOptions:
         """The same with no path in it: for keys."""
         return replace(self, headers=tuple(Headers(h.digest, h.digest) for h in self.headers))
 
@@ -242,7 +292,7 @@ class Missing:
     reason: str
 
 
-def defines(target: Target, options: Options) -> list[str]:
+def defines(target: Target, options: CompileOptions) -> list[str]:
     """The macros that host and device code must agree on; the caller's go before them."""
     own = {} if target.kind == "cpu" else {"RT_WAVE": str(target.wave), "RT_MATRIX": _macro(target)}
     return [f"-D{name}={value}" for name, value in {**own, **dict(options.defines)}.items()]

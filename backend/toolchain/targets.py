@@ -26,9 +26,9 @@ from backend.toolchain.errors import MissingCompilerError
 from backend.toolchain.target import (
     INCLUDE,
     Command,
+    CompileOptions,
     Compiler,
     Missing,
-    Options,
     Target,
     TargetKind,
     defines,
@@ -132,7 +132,7 @@ def _dry_run(compiler: Compiler, times: tuple[int, ...]) -> bool:
 
 
 def _clang_commands(
-    compiler: Compiler, source: Path, output: Path, options: Options, include: Path = INCLUDE
+    compiler: Compiler, source: Path, output: Path, options: CompileOptions, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
     """One command; three for zig, whose clang cannot call its own linker."""
     arch = compiler.target.arch
@@ -173,7 +173,7 @@ def _library(
     common: list[str],
     source: Path,
     output: Path,
-    options: Options,
+    options: CompileOptions,
     include: Path,
 ) -> Command:
     runtime: list[str] = []
@@ -251,7 +251,7 @@ def require(target: Target) -> Compiler:
 
 
 def commands(
-    compiler: Compiler, source: Path, output: Path, options: Options, include: Path = INCLUDE
+    compiler: Compiler, source: Path, output: Path, options: CompileOptions, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
     """What to run, in this order, to make `output` from `source`."""
     return _COMMANDS[compiler.target.kind](compiler, source, output, options, include)
@@ -288,7 +288,7 @@ def _find_cpp(target: Target) -> Compiler | Missing:
 
 
 def _cpp_commands(
-    compiler: Compiler, source: Path, output: Path, options: Options, include: Path = INCLUDE
+    compiler: Compiler, source: Path, output: Path, options: CompileOptions, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
     """One command. The instruction set is named, never `native`: a cache may be shared."""
     # Unique symbols would be shared by all libraries of a process.
@@ -344,7 +344,7 @@ def _find_nvcc(target: Target) -> Compiler | Missing:
 
 
 def _nvcc_commands(
-    compiler: Compiler, source: Path, output: Path, options: Options, include: Path = INCLUDE
+    compiler: Compiler, source: Path, output: Path, options: CompileOptions, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
     """One command. `-Xptxas=-v` prints the registers that `resources` reads from the log."""
     return (

@@ -52,7 +52,7 @@ def _run(words: Words, answers: Answers) -> Words:
     job, mark = job_of(words), mark_argument(words)
     gc.disable()  # `begin` enables it: half a second of looking for garbage in torch's modules
     kind = importlib.import_module(f"backend.worker.jobs.{job.name}")
-    between = importlib.import_module("backend.worker.between")
+    between = importlib.import_module("backend.worker.between_jobs")
     between.begin()
     boundary = importlib.import_module("backend.worker.device_hashes")
     return to_json(boundary.run_here(kind.run, job, answers.progress, mark))
@@ -66,8 +66,8 @@ def _tidy() -> None:
 
 
 def _between() -> Any:
-    """The module `between`, which loads torch; None before the first job."""
-    return sys.modules.get("backend.worker.between")
+    """The module `between_jobs`, which loads torch; None before the first job."""
+    return sys.modules.get("backend.worker.between_jobs")
 
 
 def _private_jobs() -> TextIO:

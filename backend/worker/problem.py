@@ -1,33 +1,167 @@
 """What a job compiles: an op as a program again, from a key of the autotune cache or from shapes,
 and the settings that it is compiled with.
 
-Torch's key says device, dtype, sizes, strides and offset of what reaches the kernel. Whether the
-program made here leads Inductor to the very same key is for the caller to check.
+Torch's key says device, dtype, sizes, strides and offset of what reaches the kernel. What it does
+not say is recorded by `run`, or is in the hash of ATen's choice, which a job names or the cache
+has. Whether the program made here leads Inductor to the very same key is for the caller to check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from backend.cache.autotune import read_caches
 from backend.counted import counted
+from backend.disk.layout import Layout, cache_dir
 from backend.errors import InputsKeyInvalid
 from backend.inductor.hooks.templates import offer, schedule
 from backend.inductor.torch import tuning as torch_api
+from backend.model.convolution import NAMES, RESULTS, numbers
 from backend.model.convolution import OPS as CONVOLUTIONS
 from backend.model.ops import OPS, Op, is_flex
-from backend.model.options import FROZEN, TMA, TOLD, Options, text_of
+from backend.model.options import (
+    ATEN,
+    FROZEN,
+    TMA,
+    TOLD,
+    Options,
+    agree,
+    of_hash,
+    of_text,
+    options,
+    text_of,
+)
 from backend.model.problem import Shape, TensorSpec, TuningKey, parse_inputs_key
 from backend.wire.jobs import BadJob, TuneJob
-from backend.worker import convolution
-from backend.worker import options as told_options
-from backend.worker.calls import OPERATORS, call, ends
-from backend.worker.flex.program import flex_program
-from backend.worker.rebuilt import NotRebuildable, Rebuilt
-from backend.worker.tensors import storage_of, tensor_like
+from backend.worker.flex_numbers import flex_program
+from backend.worker.rebuilt import (
+    OPERATORS,
+    NotRebuildable,
+    Rebuilt,
+    call,
+    ends,
+    storage_of,
+    tensor_like,
+)
+
+NEEDED: Mapping[str, tuple[str, str]] = {
+    "convolution": ("stride", "stride and padding"),
+    "convolution_bwd_weight": ("w_shape", "stride, padding and sizes of the weight"),
+    "convolution_bwd_input": ("x_shape", "stride, padding and sizes of the image"),
+    "linear_unary": ("attr", "activation"),
+    "linear_binary": ("attr", "second operation"),
+    "qlinear_unary": ("output_dtype", "activation, result type and scales"),
+    "qlinear_binary": ("output_dtype", "activation, result type and scales"),
+}
+"""Without that name an op cannot be built again, and what it stands for."""
+
+
+def options_of(key: TuningKey, hashes: Iterable[str] = (), told: str = "") -> Options:
+    """What `hashes` tell, with what was `told`, as `text_of` writes it, where they agree; else what
+    was told, else what those in the autotune cache tell. None for an op whose key tells all.
+    Raises NotRebuildable."""
+    if key.op not in TOLD:
+        return ()
+    known = of_text(told)
+    name, what = NEEDED.get(key.op, ("", ""))
+    found = _of(key.op, hashes) or ({known} if dict(known).get(name) or not name else set())
+    found = found - {()} or (_of(key.op, _cached(key)) if key.op in ATEN else set())
+    if len(found) > 1 and known:  # the cache has the choices of all that share the key
+        found = {one for one in found if agree(one, known)} or found
+    if len(found) == 1:
+        (one,) = found
+        return options(dict(known) | dict(one)) if agree(one, known) else one
+    if found:
+        texts = " and ".join(sorted(map(text_of, found)))
+        raise NotRebuildable(
+            f"several {key.op} ({texts}) share this key: which one is not known; name choices of "
+            "one"
+        )
+    if not name:
+        return known
+    raise NotRebuildable(
+        f"{key.op} cannot be rebuilt: nothing tells its {what}; run its program once with "
+        "`rocm-tui run -- CMD`, which records them"
+    )
+
+
+def _of(op: str, hashes: Iterable[str]) -> set[Options]:
+    return {of_hash(op, hash) for hash in hashes} - {()}
+
+
+def _cached(key: TuningKey) -> Iterable[str]:
+    files, _ = read_caches(Layout(cache_dir()))
+    return {hash for file in files for hash in file.entries.get(key, ())}
+
+
+_CONVOLUTION_SETTINGS = {"layout_optimization": False}
+"""The inputs stay in the memory format of the key; what a program's other convolutions made of it
+is not known."""
+
+_BACKWARD = {
+    "max_autotune_conv_bwd_weight_backends": "ATEN,TRITON",
+    "max_autotune_conv_bwd_input_backends": "ATEN,TRITON",
+}
+"""Without Triton's choices Inductor tunes no backward pass."""
+
+
+def convolution_settings(op: str, device: str) -> Mapping[str, object]:
+    """Those of Inductor that a program with one of `convolution.OPS` is compiled with. On a CPU
+    only Inductor's Triton, for which there is Triton's interpreter, has choices for a backward
+    pass."""
+    if op not in RESULTS:
+        return _CONVOLUTION_SETTINGS
+    return (
+        _CONVOLUTION_SETTINGS | _BACKWARD | ({"cpu_backend": "triton"} if device == "cpu" else {})
+    )
+
+
+def convolution_specs(
+    op: str, specs: Sequence[TensorSpec], given: Options
+) -> tuple[TensorSpec, ...]:
+    """The inputs of the program: in the backward pass also what its result is the gradient of, of
+    which nothing but the sizes and the memory format count."""
+    if op not in RESULTS:
+        return tuple(specs)
+    one = specs[0]
+    sizes = numbers(given)[RESULTS[op]]
+    return (*specs, TensorSpec(one.device, one.dtype, sizes, _strides(sizes, one), 0))
+
+
+def _strides(sizes: Shape, like: TensorSpec) -> Shape:
+    """With the dimensions in the order in which they lie in `like`."""
+    order = sorted(range(len(sizes)), key=lambda at: (like.strides[at], like.sizes[at], -at))
+    strides, step = [0] * len(sizes), 1
+    for at in order:
+        strides[at] = step
+        step *= sizes[at]
+    return tuple(strides)
+
+
+def convolution_function(op: str, given: Options) -> Any:
+    """The convolution of an image, a weight and maybe a bias; or a part of its backward pass, of
+    the key's tensors and what the result is the gradient of."""
+    values: dict[str, Any] = {name: list(found) for name, found in given}
+    values |= {"transposed": any(values["transposed"]), "groups": values["groups"][0]}
+    options = [values[name] for name in NAMES]
+    backward = torch.ops.aten.convolution_backward
+
+    def function(x: Any, weight: Any, bias: Any = None) -> Any:
+        return torch.convolution(x, weight, bias, *options)
+
+    def of_weight(x: Any, grad: Any, weight: Any) -> Any:
+        return backward(grad, x, weight, None, *options, [False, True, False])[1]
+
+    def of_input(grad: Any, weight: Any, x: Any) -> Any:
+        return backward(grad, x, weight, None, *options, [True, False, False])[0]
+
+    if op == "convolution":
+        return function
+    return of_weight if op == "convolution_bwd_weight" else of_input
 
 
 def rebuild_key(key: TuningKey, hashes: Sequence[str] = (), told: str = "") -> Rebuilt:
@@ -36,14 +170,6 @@ def rebuild_key(key: TuningKey, hashes: Sequence[str] = (), told: str = "") -> R
     if is_flex(key.op):
         return flex_program(key.op, told)
     return rebuild(key.op, specs_of(key), options_of(key, hashes, told))
-
-
-def options_of(key: TuningKey, hashes: Sequence[str] = (), told: str = "") -> Options:
-    """What the op of a key was given beside its inputs. Raises NotRebuildable."""
-    try:
-        return told_options.options_of(key, hashes, told)
-    except told_options.OptionsUnknown as error:
-        raise NotRebuildable(str(error)) from error
 
 
 def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuilt:
@@ -78,12 +204,12 @@ def _convolution(op: str, specs: Sequence[TensorSpec], given: Options) -> Rebuil
             f"{op} cannot be rebuilt: {counted(len(specs), 'input')}, with "
             f"{text_of(given) or 'a stride and a padding that nothing tells'}"
         )
-    settings = convolution.settings_of(op, specs[0].device)
+    settings = convolution_settings(op, specs[0].device)
     if unknown := [name for name in settings if torch_api.setting(name) is None]:
         raise NotRebuildable(
             f"this torch ({torch.__version__}) does not tune {op}: it has no {unknown[0]}"
         )
-    program = _plain(convolution.function_of(op, given), convolution.specs_of(op, specs, given))
+    program = _plain(convolution_function(op, given), convolution_specs(op, specs, given))
     return replace(program, settings=settings)
 
 
@@ -209,7 +335,7 @@ def set_precision(key: TuningKey) -> None:
         raise NotRebuildable(f"this torch cannot set the precision {key.precision}") from error
 
 
-def ours(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
+def template_choices(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
     """The choices of our templates; the device's scheduling then knows their kernels."""
     schedule()
     return offer(name, choices, input_nodes, layout)

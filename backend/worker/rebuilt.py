@@ -1,7 +1,16 @@
-"""An op as a program again: what is compiled, on what, and how."""
+"""An op as a program again: what is compiled, on what, and how; its compile up to the selector's
+question; and tensors of given sizes and strides, always with equal values.
+
+Some ops are called as torch's own operator (`call`), with tensors like those of the key, the
+weights frozen into the graph and packed as a program's are, and with what was recorded beside the
+key: a linear layer's activation, the scales of a quantized one, the type of a result. Inductor
+makes one operator of them before it tunes that, so it is called as it is in the graph then.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -9,7 +18,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from backend.inductor.truth.wrong import Truth
+from backend.counted import counted
+from backend.inductor.result_checks import Truth
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.captured import grouped_rows
+from backend.model.options import FROZEN, Options
+from backend.model.problem import TensorSpec
 
 
 class NotRebuildable(Exception):
@@ -62,3 +76,310 @@ class Rebuilt:
     def compiled(self) -> Callable[..., Any]:
         """Compiles at its first call, on the arguments; then runs."""
         return self.compiler(self.function)
+
+
+class Answered(Exception):
+    """Ends a compile from within the selector: all that was wanted of it is known."""
+
+
+def compile_asking(selector: object, program: Rebuilt, mode: Mapping[str, object]) -> str:
+    """Compile a program in a mode of Inductor, without graph caches, and let it ask `selector`.
+    Return what that raised, in one line; empty where it went well."""
+    torch_api.set_selector(selector)
+    settings = torch_api.compile_settings(
+        {**mode, **program.settings}, freezing=program.freezing, graph_cache=False
+    )
+    try:
+        with settings, torch.no_grad():
+            program.compiled()(*program.arguments)
+    except Exception as error:  # whatever the compiler raises, or makes of the end of the compile
+        return torch_api.describe(error)
+    return ""
+
+
+def tensor_like(spec: TensorSpec) -> Any:
+    """A tensor of that device, dtype, sizes, strides and offset, always with the same values.
+
+    Frozen weights are part of the graph cache's key: equal ones find the same graph again.
+    """
+    return torch.as_strided(storage_of(spec), spec.sizes, spec.strides, spec.offset)
+
+
+def storage_of(spec: TensorSpec) -> Any:
+    """One dimension, as long as the view of `spec` reaches."""
+    return _filled(spec, 17, -8, 8)
+
+
+def scale_like(spec: TensorSpec) -> Any:
+    """As `tensor_like`, of numbers above zero."""
+    return torch.as_strided(_filled(spec, 7, 1, 64), spec.sizes, spec.strides, spec.offset)
+
+
+def _filled(spec: TensorSpec, count: int, first: int, parts: int) -> Any:
+    """`count` numbers from `first` on, again and again; that many `parts` of one where the type has
+    fractions."""
+    last = sum((size - 1) * stride for size, stride in zip(spec.sizes, spec.strides, strict=True))
+    length = spec.offset + last + 1 if 0 not in spec.sizes else spec.offset
+    if last < 0 or spec.offset < 0:
+        raise NotRebuildable("its key has negative strides or offsets")
+    dtype = dtype_of(spec.dtype)
+    try:
+        numbers = torch.arange(length, device=spec.device) % count + first
+        return (numbers / parts).to(dtype) if dtype.is_floating_point else numbers.to(dtype)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise NotRebuildable(f"no {spec.dtype} tensor on {spec.device} here: {reason}") from error
+
+
+def dtype_of(name: str) -> Any:
+    dtype = getattr(torch, name.removeprefix("torch."), None)
+    if not name.startswith("torch.") or not isinstance(dtype, torch.dtype):
+        raise NotRebuildable(f"this torch has no dtype {name}")
+    return dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """`name` in `torch.ops`; `tensors` are its arguments in the order of the key, of which the last
+    `optional` may be missing. `frozen` are those that are constants where nothing is told; `packs`
+    is an operator that packs the weight, which is given as (N, K)."""
+
+    name: str
+    tensors: tuple[str, ...]
+    optional: int = 0
+    frozen: tuple[str, ...] = ()
+    weight: str = ""
+    packs: str = ""
+
+
+_SCALED = ("self", "mat2", "scale_a", "scale_b")
+_QUANTIZED = ("qx", "x_scale", "x_zero_point", "qw", "w_scale", "w_zero_point")
+
+OPERATORS: Mapping[str, Operator] = {
+    "linear_unary": Operator(
+        "mkldnn._linear_pointwise.default",
+        ("X", "W", "B"),
+        1,
+        ("W", "B"),
+        "W",
+        "mkldnn._reorder_linear_weight",
+    ),
+    "linear_binary": Operator(
+        "mkldnn._linear_pointwise.binary",
+        ("X", "other", "W", "B"),
+        1,
+        ("W", "B"),
+        "W",
+        "mkldnn._reorder_linear_weight",
+    ),
+    "qlinear_unary": Operator(
+        "onednn.qlinear_pointwise.tensor",
+        (*_QUANTIZED, "bias"),
+        1,
+        (*_QUANTIZED[1:], "bias"),
+        "qw",
+        "onednn.qlinear_prepack",
+    ),
+    "qlinear_binary": Operator(
+        "onednn.qlinear_pointwise.binary_tensor",
+        (*_QUANTIZED, "other", "bias"),
+        1,
+        (*_QUANTIZED[1:], "bias"),
+        "qw",
+        "onednn.qlinear_prepack",
+    ),
+    "_weight_int8pack_mm": Operator(
+        "aten._weight_int8pack_mm.default", ("self", "mat2", "scales"), 0, ("mat2", "scales")
+    ),
+    "_weight_int4pack_mm_for_cpu": Operator(
+        "aten._weight_int4pack_mm_for_cpu.default",
+        ("self", "mat2", "qGroupSize", "qScaleAndZeros"),
+        0,
+        ("mat2", "qGroupSize", "qScaleAndZeros"),
+    ),
+    "int_mm": Operator("aten._int_mm.default", ("self", "mat2")),
+    "scaled_mm": Operator("aten._scaled_mm.default", (*_SCALED, "bias"), 1),
+    "scaled_grouped_mm": Operator("aten._scaled_grouped_mm.default", (*_SCALED, "offs"), 1),
+}
+"""By Inductor's name of the op."""
+
+
+def call(op: str, specs: Sequence[TensorSpec], given: Options) -> tuple[Any, tuple[Any, ...]]:
+    """A module, and its arguments, that lead to `op`. Raises NotRebuildable."""
+    row, values = OPERATORS[op], dict(given)
+    if not len(row.tensors) - row.optional <= len(specs) <= len(row.tensors):
+        raise NotRebuildable(
+            f"{op} takes {counted(len(row.tensors), 'input')}, its key has {len(specs)}"
+        )
+    tensors = dict(zip(row.tensors, specs, strict=False))
+    constants = row.frozen
+    if FROZEN in values:
+        constants = tuple(name for at, name in enumerate(tensors) if at in values[FROZEN])
+    group = tensors.pop("qGroupSize", None)  # a constant of the graph by itself
+    fixed: dict[str, Any] = {}
+    if group is not None:
+        fixed["qGroupSize"] = tensors["self"].sizes[-1] // tensors["qScaleAndZeros"].sizes[0]
+    if op.startswith("scaled") and "out_dtype" not in values:
+        values["out_dtype"] = (_result_type(tensors),)
+    name = _V2 if "recipe_a" in values else row.name
+    if _NUMBERS.keys() <= set(constants):  # the operator that takes them as such
+        for number in _NUMBERS:
+            del tensors[number]
+        name, fixed = _OF_NUMBERS[name], {**fixed, **_NUMBERS}
+    operator = _operator(name)
+    for argument in operator._schema.arguments:
+        if argument.name not in tensors and argument.name not in fixed:
+            fixed[argument.name] = _value(op, argument, values.get(argument.name))
+    held = {name: _made(row, name, spec) for name, spec in tensors.items() if name in constants}
+    program = _Program(row, operator, fixed, tensors, held)
+    rest = (name for name in tensors if name not in held)
+    return program.eval(), tuple(_passed(row, name, tensors) for name in rest)
+
+
+_NUMBERS = {"x_scale": 1 / 64, "x_zero_point": 3}
+"""Of a quantized layer's input; as constants they are numbers of the graph, which no kernel has."""
+_OF_NUMBERS = {
+    "onednn.qlinear_pointwise.tensor": "onednn.qlinear_pointwise.default",
+    "onednn.qlinear_pointwise.binary_tensor": "onednn.qlinear_pointwise.binary",
+}
+_V2 = "aten._scaled_mm_v2.default"
+"""Of a scale it takes a list, and what each number of it stands for."""
+
+
+class _Program(torch.nn.Module):  # type: ignore[misc]
+    """`operator` with the tensors that it is called with and those that it has."""
+
+    def __init__(
+        self,
+        row: Operator,
+        operator: Any,
+        fixed: Mapping[str, Any],
+        tensors: Mapping[str, TensorSpec],
+        held: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        for name, tensor in held.items():
+            self.register_buffer(f"held_{name}", tensor)
+        self._operator, self._fixed = operator, dict(fixed)
+        self._names, self._held = list(tensors), list(held)
+        self._packed = row.weight if row.packs else ""
+        self._pack: Any = _packing(row.packs) if row.packs else None
+        # Inductor knows an offset only where the graph itself makes the view.
+        self._views = {
+            name: (spec.sizes, spec.strides, spec.offset)
+            for name, spec in tensors.items()
+            if spec.offset and name not in held
+        }
+        self._lists = [name for name in ("scale_a", "scale_b") if "recipe_a" in fixed]
+
+    def forward(self, *given: Any) -> Any:
+        values = dict(self._fixed)
+        rest = list(given)
+        for name in self._names:
+            tensor = getattr(self, f"held_{name}") if name in self._held else rest.pop(0)
+            if name in self._views:
+                tensor = torch.as_strided(tensor, *self._views[name])
+            if name == self._packed:
+                tensor = self._pack(tensor)
+            values[name] = [tensor] if name in self._lists else tensor
+        return self._operator(**values)
+
+
+def _passed(row: Operator, name: str, tensors: Mapping[str, TensorSpec]) -> Any:
+    spec = tensors[name]
+    if name == "offs":
+        return ends(tensors["self"], tensors["mat2"], spec)
+    return storage_of(spec) if spec.offset else _made(row, name, spec)
+
+
+def _made(row: Operator, name: str, spec: TensorSpec) -> Any:
+    """A tensor with values that make sense for that argument."""
+    if name == row.weight and row.packs:
+        sizes = spec.sizes if row.packs.startswith("mkldnn") else spec.sizes[::-1]
+        return tensor_like(TensorSpec(spec.device, spec.dtype, sizes, (sizes[1], 1), 0))
+    if "zero_point" in name:
+        made = tensor_like(spec)
+        return torch.full_like(made, 3 if name == "x_zero_point" else 0)
+    return scale_like(spec) if "scale" in name else tensor_like(spec)
+
+
+def ends(a: TensorSpec, b: TensorSpec, spec: TensorSpec) -> Any:
+    """Where groups of about the same size end, within the tensors: kernels read there. Raises
+    NotRebuildable."""
+    if len(spec.sizes) != 1 or spec.strides != (1,) or spec.offset:
+        raise NotRebuildable("a grouped product cannot be rebuilt: its ends are a view")
+    total = grouped_rows(a.sizes, b.sizes)
+    groups = spec.sizes[0]
+    step = 16 if total >= 16 * groups else 1  # what kernels of few bits ask for
+    places = [total * group // groups // step * step for group in range(1, groups)]
+    return torch.tensor([*places, total], device=spec.device, dtype=dtype_of(spec.dtype))
+
+
+def _result_type(tensors: Mapping[str, TensorSpec]) -> str:
+    """That of the bias, else what models mostly take."""
+    bias = tensors.get("bias")
+    return "bfloat16" if bias is None else bias.dtype.removeprefix("torch.")
+
+
+def _value(op: str, argument: Any, told: tuple[Any, ...] | None) -> Any:
+    """An argument that is no tensor of the key, as `told`. Raises NotRebuildable."""
+    kind = str(argument.type)
+    if told is None:
+        if argument.has_default_value():
+            return argument.default_value
+        if kind.startswith("Optional"):
+            return None
+        raise NotRebuildable(
+            f"{op} cannot be rebuilt: nothing tells its `{argument.name}`; run its program once "
+            "with `rocm-tui run -- CMD`, which records it"
+        )
+    if argument.name.endswith("dtype"):
+        return dtype_of(f"torch.{told[0]}")
+    if "List" in kind:
+        return list(told)
+    return bool(told[0]) if "bool" in kind else told[0]
+
+
+def _operator(name: str) -> Any:
+    """Raises NotRebuildable."""
+    found: Any = torch.ops
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise NotRebuildable(f"this torch has no {name}") from error
+    if name == "mkldnn._linear_pointwise.binary":
+        _known_to_compiler()
+    return found
+
+
+@functools.cache
+def _known_to_compiler() -> None:
+    """torch.compile meets this operator where a pattern has put it and never asks for the shape of
+    its result."""
+    with contextlib.suppress(RuntimeError):
+        torch.library.register_fake(
+            "mkldnn::_linear_pointwise.binary",
+            lambda x, other, w, b, attr: x.new_empty((*x.shape[:-1], w.shape[0])),
+        )
+
+
+@functools.cache
+def _packing(name: str) -> Any:
+    """An operator of ours that packs a weight: torch's own ones are put into the graph behind the
+    tracing, which does not know the shapes of their results."""
+    ours, quantized = name.replace(".", "_"), name.startswith("onednn")
+    _library().define(f"{ours}(Tensor weight) -> Tensor")
+    pack = _operator(f"{name}.default")
+    _library().impl(ours, lambda weight: pack(weight, None), "CPU")
+    torch.library.register_fake(
+        f"rocm_tui::{ours}",
+        lambda weight: torch.empty_like(weight.t() if quantized else weight),
+        lib=_library(),
+    )
+    return getattr(torch.ops.rocm_tui, ours)
+
+
+@functools.cache
+def _library() -> Any:
+    return torch.library.Library("rocm_tui", "DEF")

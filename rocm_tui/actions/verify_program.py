@@ -28,7 +28,7 @@ from typing import Literal
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
-from backend.inductor.hooks.kernels import FOLDER
+from backend.inductor.hooks.environment import LAUNCH_LOG
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import TRITON, alike, inputs_of, is_inductors, is_kernel
 from backend.model.pin import Pin
@@ -92,7 +92,7 @@ class LaunchFolder:
         """`env` for the program."""
         if self._path is None:
             return dict(env)
-        return {**hook_env.hooked(env, ""), FOLDER: str(self._path)}
+        return {**hook_env.hooked(env, ""), LAUNCH_LOG: str(self._path)}
 
     def launches(self) -> list[Launch]:
         """What was launched, each once."""

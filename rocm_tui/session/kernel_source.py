@@ -23,8 +23,8 @@ from backend.model.choice import Choice
 from backend.model.origin import own_template, template_of
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.reproducer.rebuild import ReproducerError, kept_source, rebuild, write
 from backend.templates.rendering import Rendered
+from backend.templates.reproducer import ReproducerError, kept_source, rebuild, write
 from backend.toolchain import targets
 from backend.toolchain.assembly import assembly
 from backend.toolchain.errors import ToolchainError

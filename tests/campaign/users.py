@@ -22,7 +22,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
-from backend.toolchain import loader
+from backend.toolchain import code_cache
 from backend.toolchain.errors import LoadError
 from tests.campaign import Figure
 from tests.campaign._as_user import FIRST, SECOND, as_user, shared_dir
@@ -128,7 +128,7 @@ def _planting(layout: Layout, place: str, library: Path) -> Callable[[], object]
 def _loaded(layout: Layout, place: str) -> int:
     """7 if the library that the other planted was loaded."""
     try:
-        return loader.load(layout.home / place / "kernel.so", layout.root).entry("entry")()
+        return code_cache.load(layout.home / place / "kernel.so", layout.root).entry("entry")()
     except LoadError:
         return 0
 

@@ -186,7 +186,7 @@ def test_torchs_subprocesses(gpus: int, devices: str, tmp_path: Path) -> None:
 PEAK = """
 import torch
 from backend.inductor.benchmark import tensors
-from backend.inductor.benchmark.reference import GemmReference, check_untouched
+from backend.inductor.benchmark.tensors import GemmReference, check_untouched
 from backend.inductor.benchmark.tensors import TensorPlan, make_inputs
 n = 16384
 plans = [TensorPlan("cuda", torch.float16, sizes, (sizes[1], 1)) for sizes in ((n, 64), (64, n))]

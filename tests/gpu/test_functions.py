@@ -14,12 +14,12 @@ pytestmark = pytest.mark.torch
 PROGRAM = """
 from ctypes import c_void_p
 import torch
-from backend.toolchain import loader
+from backend.toolchain import code_cache
 from tests.support.functions import ENDS, FUNCTIONS, defect, end_defect, points
 from tests.support.gpu_lab import Gpu
 from tests.support.toolchain_kernels import build
 
-entry = loader.load(build("numbers", Gpu().target).path).entry("math")
+entry = code_cache.load(build("numbers", Gpu().target).path).entry("math")
 def evaluate(number, x):
     x = x.cuda()
     out = torch.zeros_like(x)

@@ -31,7 +31,7 @@ ASKED: dict[str, dict[str, str]] = {
 
 STATE = """
 import json, torch
-from backend.inductor.sampling.machine import sensor_of
+from backend.inductor.sampling import sensor_of
 sensor = sensor_of(torch.device("cuda", 0))
 a = torch.ones(4096, 4096, device="cuda", dtype=torch.float16)
 for _ in range(50):
@@ -42,7 +42,7 @@ print(json.dumps([state.clock_mhz, state.power_w, state.temperature_c, state.thr
 
 STEP = """
 import json, torch
-from backend.inductor.sampling.timer import Repeat, timer_for
+from backend.inductor.sampling import Repeat, timer_for
 device = torch.device("cuda", 0)
 torch.cuda.init()
 timer = timer_for(device, "cold")

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from backend.templates.config import GemmConfig, SkinnyConfig  # noqa: E402
-from backend.toolchain import code_cache, loader  # noqa: E402
+from backend.toolchain import code_cache  # noqa: E402
 from backend.toolchain.target import cuda  # noqa: E402
 from tests.support.template_cases import Binary, Class  # noqa: E402
 
@@ -42,9 +42,11 @@ def test_parts_are_added_right_and_in_order(
         pytest.skip("clusters are of sm_90 and later")
     target = cuda(f"{major}.{minor}").specific
     rendered = Binary(FORM, config).render()
-    library = loader.load(code_cache.compile(rendered.source, target, cache_root=tmp_path).path)
+    library = code_cache.load(code_cache.compile(rendered.source, target, cache_root=tmp_path).path)
     pointers = sum(arg.kind in ("input", "output") for arg in rendered.args)
-    entry = library.entry(rendered.name, loader.argtypes(pointers, len(rendered.args) - pointers))
+    entry = library.entry(
+        rendered.name, code_cache.argtypes(pointers, len(rendered.args) - pointers)
+    )
     dtype, stream = torch.bfloat16, torch.cuda.current_stream().cuda_stream
     for m, n, k, batch in SIZES:
         ld, ld_out = -(-k // 8) * 8, -(-n // 8) * 8 + 8

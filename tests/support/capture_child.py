@@ -23,9 +23,9 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from backend.inductor.torch import captured
 from backend.model.graph import Swap
-from backend.worker.trial.arms import compile_arm
+from backend.worker.jobs.trial import compile_arm
 from backend.worker.trial.drawn import drawn_constants, drawn_inputs
-from backend.worker.trial.kernels import kernels_of
+from backend.worker.trial.passes import kernels_of
 from backend.worker.trial.program import program_of
 
 

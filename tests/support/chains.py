@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backend.templates.epilogue import Access, Epilogue, Store
-from backend.templates.expressions import ChainBuilder, Step, Value
-from backend.templates.functions import NARROW
+from backend.templates.expressions import NARROW, ChainBuilder, ChainStep, Value
+from backend.templates.fusion import Access, Epilogue, Store
 from backend.templates.operand import Operand
 from backend.templates.problem import broadcast_strides
 
@@ -89,7 +88,7 @@ def _functions() -> dict[str, Any]:
 
 
 def evaluate(
-    steps: tuple[Step, ...], product: Any, loaded: Mapping[str, Any], wide: bool = True
+    steps: tuple[ChainStep, ...], product: Any, loaded: Mapping[str, Any], wide: bool = True
 ) -> list[Any]:
     """Every step by torch's own functions; `wide` takes fp64 for fp32."""
     import torch

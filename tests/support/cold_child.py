@@ -12,20 +12,18 @@ from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.question import Question
-from backend.inductor.sampling import memory as memory_module
-from backend.inductor.sampling import sampler as sampler_module
-from backend.inductor.sampling import timer as timer_module
-from backend.inductor.sampling.timer import GpuTimer, Repeat
+from backend.inductor import sampling as memory_module
+from backend.inductor import sampling as sampler_module
+from backend.inductor import sampling as timer_module
+from backend.inductor.sampling import GpuTimer, Repeat
 from backend.inductor.torch import tuning as torch_api
 from backend.measure.sensors import DeviceState
 from backend.model.problem import TensorSpec
 from backend.processes.shared import Mark
 from backend.wire.codec import to_json
 from backend.wire.jobs import MeasureJob
-from backend.worker.bench import ChoiceBench
-from backend.worker.capture import capture
-from backend.worker.jobs.measure import run
+from backend.worker.capture import Question, capture
+from backend.worker.jobs.measure import ChoiceBench, run
 from backend.worker.problem import contiguous, rebuild
 from tests.support.measure_child import _key
 

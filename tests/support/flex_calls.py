@@ -26,10 +26,10 @@ from torch.nn.attention import flex_attention as attention
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from backend.inductor.torch.captured import graph_text
-from backend.inductor.torch.flex import call_text, compile_call
+from backend.inductor.torch.compiling import call_text, compile_call
 from backend.inductor.torch.tuning import tuning_key
-from backend.worker.flex.call import read_call
-from backend.worker.trial.arms import compile_arm
+from backend.worker.flex_call import read_call
+from backend.worker.jobs.trial import compile_arm
 from backend.worker.trial.drawn import drawn_constants
 from backend.worker.trial.program import program_of
 from tests.support.flex_program import INDICES, KEYS

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from backend.templates.rendering import Rendered
-from backend.toolchain import code_cache, loader
-from backend.toolchain.target import Options, Target, cpu, cuda
+from backend.toolchain import code_cache
+from backend.toolchain.target import CompileOptions, Target, cpu, cuda
 from tests.support.template_lab import OPTIONS, Kernel, Memory
 
 GUARD = 4096
@@ -44,16 +44,16 @@ class Gpu:
 
     def build(self, rendered: Rendered, root: Path) -> Kernel:
         """Raises ToolchainError."""
-        options = OPTIONS if self.device == "cpu" else Options()
+        options = OPTIONS if self.device == "cpu" else CompileOptions()
         compiled = code_cache.compile(rendered.source, self.target, options, cache_root=root)
-        library = loader.load(compiled.path)
+        library = code_cache.load(compiled.path)
         pointers = sum(arg.kind in ("input", "output") for arg in rendered.args)
-        types = loader.argtypes(pointers, len(rendered.args) - pointers)
+        types = code_cache.argtypes(pointers, len(rendered.args) - pointers)
         entry = library.entry(rendered.name, types)
         return Kernel(rendered, entry, library.error_text, self.start)
 
     def start(
-        self, call: loader.Entry, values: Sequence[torch.Tensor | int], workspace: Memory
+        self, call: code_cache.Entry, values: Sequence[torch.Tensor | int], workspace: Memory
     ) -> int | str:
         """As `template_lab.Start`: the code of the call, or what it did beyond its operands."""
         self.calls[self.kind] += 1

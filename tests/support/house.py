@@ -31,7 +31,10 @@ DEPENDENCIES = frozenset({"backend", "torch", "jinja2", "sympy", "filelock", "tr
 """What `backend` may import beside the standard library: what installing torch installs."""
 OPTIONAL = {
     ("backend/toolchain/resources.py", "msgpack"): "notes of AMD code, where it is installed",
-    ("backend/inductor/hip/ck.py", "ck4inductor"): "its kernels are choices, where it is installed",
+    (
+        "backend/inductor/hip/other_products.py",
+        "ck4inductor",
+    ): "its kernels are choices, where it is installed",
 }
 
 PRIVATE_TORCH = "backend/inductor/torch/"
@@ -54,8 +57,6 @@ OUTPUT = {
     "backend/inductor/benchmark/child.py::_serve": "what kernels print goes to stderr",
     "backend/processes/supervisor.py::_become_worker": "a worker's stderr goes to its supervisor",
     "backend/processes/supervisor.py::_supervise": "copies that stderr into its log",
-    "backend/templates/inner_loop.py::main": "a developer's command; its table goes into a page",
-    "backend/templates/resources_table.py::main": "a developer's command, as the one above",
     "backend/templates/triton/choice.py::main": "stdout carries the answer of a compiling child",
     "backend/worker/__main__.py::_private_stdout": "stdout carries a worker's JSON lines",
     "backend/worker/__main__.py::_answer": "the traceback of a failed job goes into its log",
@@ -90,7 +91,7 @@ MANY = frozenset(
 )
 """Plurals that follow a number: `1 choice`, `2 choices`."""
 ALWAYS_MANY = {
-    ("backend/inductor/truth/check.py", "times"): "a ratio, above a limit that is above one",
+    ("backend/inductor/result_checks.py", "times"): "a ratio, above a limit that is above one",
     ("backend/processes/supervisor.py", "processes"): "one has its own words",
     ("backend/sharing/lookup_table.py", "choices of addmm apart, and times them against it"): (
         "no number, but whose choices they are"

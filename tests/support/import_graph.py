@@ -14,7 +14,7 @@ FLOORS = [
     {"backend.disk"},
     {"backend.cache", "backend.ranks", "backend.tables", "backend.toolchain"},
     {"backend.pins", "backend.templates"},
-    {"backend.sharing", "backend.reproducer"},
+    {"backend.sharing"},
     {"backend.inductor"},
     {"backend.worker"},
     {"rocm_tui.config"},

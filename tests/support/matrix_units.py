@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from backend.toolchain import loader
+from backend.toolchain import code_cache
 from tests.support.toolchain_kernels import library
 
 
@@ -30,7 +30,7 @@ class Instruction:
         )
 
     @property
-    def library(self) -> loader.Library:
+    def library(self) -> code_cache.Library:
         return library("matrix", RT_WAVE=self.wave)
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.question import Operands, Question, moved
-from backend.inductor.sampling.memory import somewhere
+from backend.inductor.sampling import bytes_at_random_offset
 from backend.inductor.torch import tuning as torch_api
 from backend.model.options import of_values
 from backend.model.problem import Shape, TensorSpec, TuningKey
-from backend.worker.capture import capture
+from backend.worker.capture import Operands, Question, capture, copied_operands
 from backend.worker.jobs.verify import ProbeSelector
 from backend.worker.problem import Rebuilt, contiguous, rebuild
 from tests.support.cpu_offers import onednn_takes_bfloat16
@@ -41,7 +40,7 @@ def main() -> None:
         caught = capture(program, _key(program), (), torch_api.MODES[0], templates=False)
         question = caught.question
         first = question.operands(list(question.choices))
-        second = moved(first, somewhere)
+        second = copied_operands(first, bytes_at_random_offset)
         results = [*_results(question, first), *_results(question, second)]
         scale = results[0].abs().max()
         told = {

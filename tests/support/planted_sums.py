@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from backend.inductor.sampling.outputs import Seen
-    from backend.inductor.truth.wrong import Asked
+    from backend.inductor.result_checks import OpSpec
+    from backend.inductor.sampling import OutputSample
 
 PARTS = 32
 KERNELS = ("honest", "reordered", "dropped", "races")
@@ -28,20 +28,22 @@ class Planted:
     """`run` computes an op on inputs by any of `KERNELS`."""
 
     name: str
-    asked: Asked
+    asked: OpSpec
     inputs: tuple[Tensor, ...]
     run: Callable[[str], Tensor]
 
-    def seen(self) -> dict[str, Seen]:
+    def seen(self) -> dict[str, OutputSample]:
         """As a measurement sees the kernels."""
-        from backend.inductor.sampling.outputs import seen
-        from backend.inductor.truth.rounding import exact_product
-        from backend.inductor.truth.wrong import true_product
+        from backend.inductor.result_checks import exact_product, true_product
+        from backend.inductor.sampling import sample_output
 
         truth = true_product(self.asked, self.inputs)
         truth.check(self.run("honest"))
         exact = exact_product(self.asked, self.inputs, truth)
-        return {kernel: seen(lambda kernel=kernel: self.run(kernel), exact) for kernel in KERNELS}
+        return {
+            kernel: sample_output(lambda kernel=kernel: self.run(kernel), exact)
+            for kernel in KERNELS
+        }
 
     def mistakes(self) -> list[str]:
         """What is not told as it should be, of each kernel."""
@@ -61,7 +63,7 @@ class Planted:
 
 def _of_parts(
     name: str,
-    asked: Asked,
+    asked: OpSpec,
     inputs: tuple[Tensor, ...],
     parts: list[Tensor],
     finish: Callable[[Tensor], Tensor] | None = None,
@@ -115,15 +117,15 @@ def families(device: str) -> Iterator[Planted]:
     """Of every op that has a bound, with results in float32."""
     import torch
 
-    from backend.inductor.truth.wrong import Asked
+    from backend.inductor.result_checks import OpSpec
 
     torch.manual_seed(0)
 
     def normal(*sizes: int) -> Tensor:
         return torch.randn(*sizes, device=device)
 
-    def asked(op: str, pointwise: str = "none") -> Asked:
-        return Asked(op, "highest", pointwise=pointwise)
+    def asked(op: str, pointwise: str = "none") -> OpSpec:
+        return OpSpec(op, "highest", pointwise=pointwise)
 
     m, n, k = 48, 40, 1024
     a, b, bias = normal(m, k), normal(k, n), normal(n)
@@ -159,7 +161,7 @@ def families(device: str) -> Iterator[Planted]:
     yield from _convolutions(normal, transposed=True)
 
 
-def _grouped(a: Tensor, weights: Tensor, asked: Asked) -> Iterator[Planted]:
+def _grouped(a: Tensor, weights: Tensor, asked: OpSpec) -> Iterator[Planted]:
     import torch
 
     places = [10, 11, a.shape[0]]
@@ -232,7 +234,7 @@ def _convolutions(normal: Any, transposed: bool) -> Iterator[Planted]:
     """Parts by channels of what is summed up, or by images."""
     import torch
 
-    from backend.inductor.truth.wrong import Asked
+    from backend.inductor.result_checks import OpSpec
 
     back = torch.ops.aten.convolution_backward
     # dilated, since a GPU's library may not transform these
@@ -274,7 +276,7 @@ def _convolutions(normal: Any, transposed: bool) -> Iterator[Planted]:
     ):  # fmt: skip
         yield _of_parts(
             name,
-            Asked(op, "highest", given, tuple(sizes)),
+            OpSpec(op, "highest", given, tuple(sizes)),
             inputs,
             [parts(at) for at in range(PARTS)],
         )
@@ -285,7 +287,7 @@ def by_triton() -> Iterator[Planted]:
     the sums: those of bmm and fp8 are stored in float32."""
     import torch
 
-    from backend.inductor.truth.wrong import Asked
+    from backend.inductor.result_checks import OpSpec
     from tests.support.planted_triton import product
 
     torch.manual_seed(0)
@@ -297,14 +299,14 @@ def by_triton() -> Iterator[Planted]:
         a, b = normal(1, 256, k).to(dtype), normal(1, k, 320).to(dtype)
         yield Planted(
             f"Triton mm, {dtype}",
-            Asked("mm", "highest"),
+            OpSpec("mm", "highest"),
             (a[0], b[0]),
             lambda kernel, a=a, b=b: product(a, b, kernel, a.dtype)[0],
         )
         more = a.view(4, 64, k), b.view(4, k, 80)
         yield Planted(
             f"Triton bmm, {dtype}",
-            Asked("bmm", "highest"),
+            OpSpec("bmm", "highest"),
             more,
             lambda kernel, more=more: product(*more, kernel, torch.float32),
         )
@@ -312,7 +314,7 @@ def by_triton() -> Iterator[Planted]:
     b, one = b.to(torch.float8_e4m3fn).transpose(1, 2), torch.tensor(1.0, device="cuda")
     yield Planted(
         "Triton scaled_mm, fp8",
-        Asked("scaled_mm", "highest"),
+        OpSpec("scaled_mm", "highest"),
         (a[0], b[0], one, one),
         lambda kernel: product(a, b, kernel, torch.float32, 56)[0],
     )

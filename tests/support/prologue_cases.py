@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.expressions import ChainBuilder, Value
+from backend.templates.fusion import FactorSource, Prologue, place_value
 from backend.templates.operand import DType, Expr, Operand
 from backend.templates.problem import GemmProblem
-from backend.templates.prologue import Prologue, Source, place
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from tests.support.template_lab import Kernel, Memory, Run, check_drawn, memory_for
 
@@ -55,7 +55,7 @@ class Computed:
     steps: Callable[..., Value]
     value: Callable[..., torch.Tensor]
 
-    def prologue(self, sources: tuple[Source, ...]) -> Prologue:
+    def prologue(self, sources: tuple[FactorSource, ...]) -> Prologue:
         chain = ChainBuilder()
         loads = [chain.load(stored.name, stored.dtype) for stored in self.sources]
         result = self.steps(chain, *loads)
@@ -72,7 +72,7 @@ def _grouped(chain: ChainBuilder, w: Value, s: Value, z: Value) -> Value:
 
 
 def _nibble(chain: ChainBuilder, w: Value, s: Value, z: Value) -> Value:
-    return _grouped(chain, _bits(chain, w, place(chain, "k", 1, 2)), s, z)
+    return _grouped(chain, _bits(chain, w, place_value(chain, "k", 1, 2)), s, z)
 
 
 def _bits(chain: ChainBuilder, w: Value, high: Value) -> Value:
@@ -123,13 +123,13 @@ NIBBLES = Computed(
 HALVES = Computed(
     "halves",
     (Stored("w", "uint8", periods=(0, 64)), Stored("s", "float16", group=32)),
-    lambda c, w, s: _scaled(c, _bits(c, w, place(c, "k", 64, 2)), s),
+    lambda c, w, s: _scaled(c, _bits(c, w, place_value(c, "k", 64, 2)), s),
     lambda w, s, k: ((w.int() >> 4 * (k // 64 % 2)) % 16) * s.float(),
 )
 HALF_LINES = Computed(
     "half lines",
     (Stored("w", "uint8", periods=(16, 0)), Stored("s", "float16", k=False)),
-    lambda c, w, s: _scaled(c, _bits(c, w, place(c, "line", 16, 2)), s),
+    lambda c, w, s: _scaled(c, _bits(c, w, place_value(c, "line", 16, 2)), s),
     lambda w, s, k: (
         ((w.int() >> 4 * (torch.arange(w.shape[1])[:, None] // 16 % 2)) % 16) * s.float()
     ),
@@ -197,7 +197,7 @@ class Case:
             line, k = (ld, 1) if k_fast else (1, ld)
             strides = (ld if self.batched else 0, line * int(stored.lines), k * int(stored.k))
             operand = Operand(stored.name, stored.dtype, (B, M, K), strides)
-            sources.append(Source(operand, stored.group, stored.periods))
+            sources.append(FactorSource(operand, stored.group, stored.periods))
         return computed.prologue(tuple(sources))
 
 

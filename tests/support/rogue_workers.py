@@ -82,8 +82,8 @@ def main() -> int:
     run = loop._run
 
     def with_rogues(arguments: Any, answers: Any) -> Any:
-        from backend.inductor.hooks.retuning import _Again
         from backend.worker.capture import _Selector
+        from backend.worker.retuning import _Again
 
         for selector in {_Selector, _Again} - _patched:
             selector.__call__ = _also(selector.__call__)

@@ -17,10 +17,10 @@ from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import takes_boxes
 from backend.templates.problem import Activation, DType, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
-from backend.templates.resources_table import SHAPES
 from backend.toolchain.target import Target
 from backend.toolchain.targets import DEFAULT_TARGETS
 from tests.support.template_lab import Kernel, Memory, Run, check_drawn, memory_for
+from tools.resources_table import SHAPES
 
 M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
 

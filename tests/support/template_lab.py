@@ -25,14 +25,14 @@ from hypothesis.strategies import SearchStrategy
 
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered
-from backend.toolchain import code_cache, loader
-from backend.toolchain.target import Options, cpu
+from backend.toolchain import code_cache
+from backend.toolchain.target import CompileOptions, cpu
 
 PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
-OPTIONS = Options(level=0, defines=(("RT_LDS_LIMIT", "232448"),))
+OPTIONS = CompileOptions(level=0, defines=(("RT_LDS_LIMIT", "232448"),))
 """As much LDS as a launch on sm_90 may have; most of the time is compiling: no optimizations."""
 EPSILON = {
     torch.float16: 2.0**-11,
@@ -96,20 +96,20 @@ def memory_for(
     return memory, memory.tensor(dtype, sizes, strides)
 
 
-Start = Callable[[loader.Entry, Sequence[torch.Tensor | int], Memory], int | str]
+Start = Callable[[code_cache.Entry, Sequence[torch.Tensor | int], Memory], int | str]
 """Calls an entry with tensors and numbers, and a workspace that fills its memory up to the end but
 for an alignment: the code that it returns, or what else went wrong."""
 
 
 def in_child(
-    call: loader.Entry, values: Sequence[torch.Tensor | int], workspace: Memory
+    call: code_cache.Entry, values: Sequence[torch.Tensor | int], workspace: Memory
 ) -> int | str:
     """The call's code, or the signal that ended it."""
     return in_one_child(call, [(values, workspace)])[0]
 
 
 def in_one_child(
-    call: loader.Entry, calls: Sequence[tuple[Sequence[torch.Tensor | int], Memory]]
+    call: code_cache.Entry, calls: Sequence[tuple[Sequence[torch.Tensor | int], Memory]]
 ) -> list[int | str]:
     """The codes of calls, one after the other, up to the first that fails: a fork costs more than
     most of them."""
@@ -141,19 +141,22 @@ class Kernel:
     """A compiled source, its entry, and how that is started."""
 
     rendered: Rendered
-    call: loader.Entry
+    call: code_cache.Entry
     message: Callable[[int], str]
     start: Start = in_child
 
 
 def build(
-    rendered: Rendered, cache_root: Path, source: str | None = None, options: Options = OPTIONS
+    rendered: Rendered,
+    cache_root: Path,
+    source: str | None = None,
+    options: CompileOptions = OPTIONS,
 ) -> Kernel:
     """`source` replaces the rendered one: for mistakes that are planted."""
     compiled = code_cache.compile(source or rendered.source, cpu(), options, cache_root=cache_root)
-    library = loader.load(compiled.path)
+    library = code_cache.load(compiled.path)
     pointers = sum(arg.kind in ("input", "output") for arg in rendered.args)
-    types = loader.argtypes(pointers, len(rendered.args) - pointers)
+    types = code_cache.argtypes(pointers, len(rendered.args) - pointers)
     return Kernel(rendered, library.entry(rendered.name, types), library.error_text)
 
 
@@ -164,7 +167,7 @@ class Renders(Protocol):
 
 
 def build_all(
-    binaries: Iterable[Renders], cache_root: Path, options: Options = OPTIONS
+    binaries: Iterable[Renders], cache_root: Path, options: CompileOptions = OPTIONS
 ) -> list[Kernel]:
     """In their order, two at once."""
     with ThreadPoolExecutor(2) as pool:

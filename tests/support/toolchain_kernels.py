@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from backend.toolchain import loader
+from backend.toolchain import code_cache
 from backend.toolchain.code_cache import Compiled, compile
-from backend.toolchain.target import Compiler, Options, Target, cpu
+from backend.toolchain.target import CompileOptions, Compiler, Target, cpu
 from backend.toolchain.targets import find
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -32,22 +32,22 @@ def source(name: str) -> str:
 
 
 def build(
-    name: str, target: Target | None = None, options: Options | None = None,
+    name: str, target: Target | None = None, options: CompileOptions | None = None,
     compiler: Compiler | None = None,
 ) -> Compiled:  # fmt: skip
     return compile(
-        source(name), target or cpu(), options or Options(), cache_root=cache_root(),
+        source(name), target or cpu(), options or CompileOptions(), cache_root=cache_root(),
         compiler=compiler,
     )  # fmt: skip
 
 
-def library(name: str, **defines: object) -> loader.Library:
+def library(name: str, **defines: object) -> code_cache.Library:
     """The kernels of `tests/support/kernels/<name>.hip` on the CPU target."""
-    options = Options(defines=tuple((key, str(value)) for key, value in defines.items()))
-    return loader.load(build(name, options=options).path)
+    options = CompileOptions(defines=tuple((key, str(value)) for key, value in defines.items()))
+    return code_cache.load(build(name, options=options).path)
 
 
-def call(lib: loader.Library, entry: str, *arguments: Any) -> int:
+def call(lib: code_cache.Library, entry: str, *arguments: Any) -> int:
     """An entry's code; tensors go as pointers, numbers as ints, no workspace."""
     values: list[Any] = [
         ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, torch.Tensor) else argument

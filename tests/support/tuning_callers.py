@@ -22,7 +22,7 @@ def choices(count, prefix="c"):
 def caller(kind):
     if kind == "stock":
         return PersistentCache()
-    from backend.inductor.hooks.selector import TunedLookup
+    from backend.inductor.hooks.lookup import TunedLookup
     return TunedLookup()
 def tune(cache, op, inputs, offered, seconds=0.0):
     def benchmark(offered):

@@ -40,7 +40,7 @@ def test_every_file_of_the_packages_is_in_it(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert there - names == set()
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
+    assert not [name for name in names if name.startswith(("tests", "benchmarks", "tools"))]
 
 
 def test_it_runs_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def _serve(handle: int) -> int:
     os.dup2(2, 1)  # what a kernel prints is no output of the program
 
     # torch, before the first clock; and not before the supervisor has forked.
-    from backend.inductor.benchmark.answers import answer, forget
+    from backend.inductor.benchmark.request import answer, forget
 
     pipe.send("ready")
     while _comes(pipe, forget):

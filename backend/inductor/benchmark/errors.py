@@ -9,7 +9,7 @@ ChoiceError             one choice cannot be used
 ├── OwnFault                its kernel's own fault: it would fail again
 │   ├── CompileFailed           the compiler said no
 │   ├── WrongResult             it computes other numbers than ATen
-│   ├── Refused                 its entry returned an error code
+│   ├── EntryFailed             its entry returned an error code
 │   └── Crashed                 it ended one fresh process after the other, or their device
 ├── NotCompiled             there is no compiler, or it was stopped
 ├── TimedOut                it did not end in time
@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from backend.inductor.described import describe
+from backend.inductor.guard import describe
 from backend.templates.errors import TritonCompileError, TritonError
 from backend.toolchain.errors import CompileError, CompileTimeoutError, KernelError, ToolchainError
 
@@ -51,7 +51,7 @@ class WrongResult(OwnFault):
     """It does not compute what ATen computes."""
 
 
-class Refused(OwnFault):
+class EntryFailed(OwnFault):
     """Its entry returned an error code, and the device still works."""
 
 
@@ -130,7 +130,7 @@ def choice_error(error: Exception) -> ChoiceError:
     if _is_out_of_memory(error):
         return OutOfMemory(describe(error))
     if isinstance(error, KernelError):
-        return Refused(describe(error))
+        return EntryFailed(describe(error))
     if isinstance(error, (TritonCompileError, SyntaxError)):
         return CompileFailed(str(error))
     if isinstance(error, TritonError):  # it is not there, or the interpreter is on

@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import Tensor
 
-from backend.inductor import alone
+from backend.inductor import child_python
 from backend.inductor.benchmark.child import FORGET
 from backend.inductor.benchmark.errors import (
     ChoiceError,
@@ -117,8 +117,8 @@ class _Keeper:
     def _keep(self, handle: int) -> None:
         try:
             process = subprocess.Popen(
-                alone.command(_SERVE, str(handle)),
-                env=alone.environment(),
+                child_python.command(_SERVE, str(handle)),
+                env=child_python.environment(),
                 pass_fds=(handle,),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # ctrl-C is for the program; we end this one ourselves
@@ -241,7 +241,7 @@ def _lost_as(code: int | None) -> type[ProcessLost]:
     return Killed if code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP) else ProcessLost
 
 
-class Bench:
+class DeviceBench:
     """The process of one device, started again where it was lost; one choice at a time."""
 
     def __init__(self) -> None:
@@ -295,16 +295,16 @@ class Bench:
         return self._process
 
 
-_benches: dict[str, Bench] = {}
+_benches: dict[str, DeviceBench] = {}
 """By device: those of several devices run side by side."""
 _lock = threading.Lock()
 
 
-def bench_of(device: str) -> Bench:
+def bench_of(device: str) -> DeviceBench:
     with _lock:
         if not _benches:
             atexit.register(shut_down)
-        return _benches.setdefault(device, Bench())
+        return _benches.setdefault(device, DeviceBench())
 
 
 def shut_down() -> None:

@@ -1,21 +1,89 @@
-"""Timing one choice, in this process or in another one: what is needed travels with the request."""
+"""Timing one choice, in this process or in another one: what is needed travels with the request.
+
+A kernel's launch goes to the device that is current in its thread, wherever its tensors are
+(`BenchmarkDevice`). The process that benchmarks answers a request with `answer`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from backend.inductor.benchmark.errors import ChoiceError, choice_error
-from backend.inductor.benchmark.places import Place, place_of
-from backend.inductor.benchmark.reference import Drawing, Expected, Reference, check_untouched
-from backend.inductor.benchmark.tensors import TensorPlan, make_inputs
+from backend.disk.layout import code_root
+from backend.inductor.benchmark.errors import (
+    ChoiceError,
+    DeviceLost,
+    NoDevice,
+    OutOfMemory,
+    choice_error,
+)
+from backend.inductor.benchmark.tensors import (
+    Computed,
+    Drawing,
+    Expected,
+    Reference,
+    TensorPlan,
+    check_untouched,
+    make_inputs,
+)
+from backend.inductor.guard import describe
+from backend.inductor.hip.runtime import LoadedKernel, load_kernel
+from backend.inductor.torch import benchmarks
 from backend.inductor.torch.benchmarks import BenchmarkRequest
-from backend.templates.errors import TritonError
-from backend.toolchain.errors import CompileError
+from backend.model.origin import kernel_hash
+from backend.templates.errors import TritonError, UncompiledError
+from backend.toolchain import code_cache
+from backend.toolchain.errors import CompileError, ToolchainError
+from backend.toolchain.target import CompileOptions, parse_target
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkDevice:
+    """A device that choices run on: the CPU, or one of `torch.cuda`, as ROCm's are called too."""
+
+    device: torch.device
+
+    @property
+    def _gpu(self) -> bool:
+        return bool(self.device.type == "cuda")
+
+    def current(self) -> AbstractContextManager[object]:
+        """A block in which it is the current one."""
+        block: AbstractContextManager[object] = contextlib.nullcontext()
+        return torch.cuda.device(self.device) if self._gpu else block
+
+    def stream(self) -> int | None:
+        """The address of the stream that work is queued on; None where there is none."""
+        return int(torch.cuda.current_stream(self.device).cuda_stream) if self._gpu else None
+
+    def wait(self) -> None:
+        """Return when nothing is left to do. Raises what went wrong there."""
+        if self._gpu:
+            torch.cuda.synchronize(self.device)
+
+    def time(self, run: Callable[[], object]) -> float:
+        """Milliseconds of one call, measured as Inductor does."""
+        return benchmarks.time_gpu(run) if self._gpu else benchmarks.time_cpu(run)
+
+    def trouble(self) -> str:
+        """Why it does nothing in this process: it cannot be had, or after an error that a process
+        cannot get over; empty where it works."""
+        try:
+            self.wait()
+        except Exception as error:  # torch asserts that it was built for one
+            return describe(error)
+        return ""
+
+
+def benchmark_device(device: torch.device | str) -> BenchmarkDevice:
+    return BenchmarkDevice(torch.device(device))
 
 
 class Spec(Hashable, Protocol):
@@ -80,8 +148,8 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
         return torch.device(self.output_tensor_meta.device)
 
     @property
-    def place(self) -> Place:
-        return place_of(self.device)
+    def place(self) -> BenchmarkDevice:
+        return benchmark_device(self.device)
 
     def precompile(self) -> None:
         """Fill the code cache. Raises ChoiceError."""
@@ -193,3 +261,93 @@ def holding(plans: Sequence[TensorPlan], values: Sequence[Tensor]) -> list[Tenso
         plan.holding(value[tuple(map(slice, plan.distinct))])
         for plan, value in zip(plans, values, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkAnswer:
+    """`last` if this process can do nothing more on its device."""
+
+    value: float | Computed | ChoiceError
+    last: bool = False
+
+
+def answer(request: Any) -> BenchmarkAnswer:
+    """What `request.benchmark()` returns or raises. It is not run where its device does nothing."""
+    if trouble := _trouble(request):
+        return BenchmarkAnswer(NoDevice(f"its device cannot be used: {trouble}"), last=True)
+    try:
+        value = request.benchmark()
+        return BenchmarkAnswer(value if isinstance(value, Computed) else float(value))
+    except Exception as error:  # the outermost boundary of a choice
+        failure, lost = choice_error(error), bool(_trouble(request))
+        if lost and not isinstance(failure, OutOfMemory):
+            failure = DeviceLost(describe(error))
+        return BenchmarkAnswer(failure, last=lost)
+
+
+def _trouble(request: Any) -> str:
+    return benchmark_device(getattr(request, "device", "cpu")).trouble()
+
+
+def forget() -> None:
+    """Give back the memory of the last tuning."""
+    forget_problem()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """A kernel to compile and how it is called; all that `load_kernel` needs. Of `options`, what is
+    not in `load_keywords` is left as it is for every kernel."""
+
+    source: str
+    entry: str
+    target: str
+    pointers: int
+    integers: int
+    toolchain: str = ""
+    options: CompileOptions = field(default_factory=CompileOptions)
+
+    def load(self) -> LoadedKernel:
+        """Compile it or take it from the cache. Raises ChoiceError."""
+        raise_known_failure(self)
+        try:
+            return load_kernel(
+                self.source,
+                entry=self.entry,
+                target=self.target,
+                pointers=self.pointers,
+                integers=self.integers,
+                toolchain=self.toolchain,
+                **load_keywords(self.options),
+            )
+        except ToolchainError as error:
+            raise not_compiled(self, error) from error
+
+    def compiled(self) -> bool:
+        """Compile it and load nothing; whether the cache had it. Raises ToolchainErrors."""
+        target, root = parse_target(self.target), code_root()
+        options = self.options
+        return code_cache.compile(self.source, target, options, cache_root=root).from_cache
+
+    @property
+    def hash_key(self) -> str:
+        """The same wherever the same source is compiled for the same target."""
+        return kernel_hash(self.source, self.entry, self.target)
+
+
+def load_keywords(options: CompileOptions) -> dict[str, Any]:
+    """The keywords of `load_kernel` that say the same; none for those of our templates."""
+    headers = tuple((headers.folder, headers.digest) for headers in options.headers)
+    given = {"headers": headers, "standard": options.standard, "flags": options.flags}
+    return {name: value for name, value in given.items() if value}
+
+
+def toolchain_for(source: str, target: str, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
+    """What the library of `source` is made by. Raises UncompiledError where there is no compiler
+    and no library."""
+    made = code_cache.toolchain(source, parse_target(target), options, cache_root=code_root())
+    if made is None:
+        raise UncompiledError(f"no compiler for {target}, and this kernel was not compiled before")
+    return made

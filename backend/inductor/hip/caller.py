@@ -22,7 +22,7 @@ from backend.inductor.benchmark.process import benchmark as benchmark_apart
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest, plan_of
 from backend.inductor.benchmark.tensors import OpInputs, results_are_read
 from backend.inductor.guard import failure_text, quietly, say_once
-from backend.inductor.hip.aten import ONEDNN
+from backend.inductor.hip.operands import ONEDNN
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
@@ -155,7 +155,7 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         return {"backend": "ROCm", "name": self.name, **self.info_kwargs}
 
     def output_node(self) -> Any:
-        return or_aten(self, self._output_node)
+        return output_node_or_aten(self, self._output_node)
 
     def _output_node(self) -> Any:
         own = None
@@ -193,7 +193,7 @@ def generated(template: Any, configs: Iterable[Any]) -> list[ChoiceCaller]:
 _ASKED = ("__str__", "hash_key", "kernel_hash_key", "call_name", "info_dict")
 
 
-def sound(ours: Sequence[ChoiceCaller], others: Sequence[ChoiceCaller]) -> list[ChoiceCaller]:
+def offerable(ours: Sequence[ChoiceCaller], others: Sequence[ChoiceCaller]) -> list[ChoiceCaller]:
     """Those of `ours` that can be offered beside `others`, which are those of torch."""
     aten = next((choice for choice in others if torch_api.is_extern(choice)), None)
     offered = []
@@ -206,7 +206,7 @@ def sound(ours: Sequence[ChoiceCaller], others: Sequence[ChoiceCaller]) -> list[
     return offered
 
 
-def or_aten(choice: ChoiceCaller, output_node: Callable[[], Any]) -> Any:
+def output_node_or_aten(choice: ChoiceCaller, output_node: Callable[[], Any]) -> Any:
     """The node of a choice of ours that has won; that of ATen's where it cannot be made."""
     try:
         return output_node()
@@ -308,7 +308,7 @@ class DataProcessorChoiceCallerWrapper:
         return getattr(self._wrapped, name)
 
     def output_node(self) -> Any:
-        return or_aten(self, self._output_node)
+        return output_node_or_aten(self, self._output_node)
 
     def _output_node(self) -> Any:
         node = self._wrapped.output_node()

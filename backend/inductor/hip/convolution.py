@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from backend.inductor.benchmark import tensors
-from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
-from backend.inductor.hip import aten
-from backend.inductor.hip.epilogue import OUT
+from backend.inductor.benchmark.tensors import Expected, Tile, activated, wide_dtype
+from backend.inductor.hip import operands
+from backend.inductor.hip.fusion import OUT
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
@@ -141,9 +141,9 @@ class ROCmConvTemplate(HipTemplate):
         name = f"aoti_torch_{device}_convolution"
         arguments = (*stride, *padding, *dilation, 0, *output, given["groups"][0])
         return [
-            *aten.optional("bias", bias[0] if bias else None),
-            *(aten.numbers(name, n) for name, n in lists.items()),
-            *aten.copied(out, name, x, weight, "bias", *arguments),
+            *operands.optional("bias", bias[0] if bias else None),
+            *(operands.numbers(name, n) for name, n in lists.items()),
+            *operands.copied(out, name, x, weight, "bias", *arguments),
         ]
 
 

@@ -16,10 +16,10 @@ from typing import Any
 from backend.disk import trusted
 from backend.disk.layout import code_root
 from backend.inductor.torch import graph as torch_graph
-from backend.templates.kernel import CallArg
+from backend.templates.rendering import CallArg
 from backend.toolchain import code_cache
 from backend.toolchain.errors import LoadError
-from backend.toolchain.target import Options, parse_target
+from backend.toolchain.target import CompileOptions, parse_target
 
 _RUNTIME = """\
 #ifndef ROCM_TUI_KERNEL
@@ -84,7 +84,12 @@ _LINE = 4096
 
 
 def definition(
-    alias: str, entry: str, args: Sequence[CallArg], source: str, target: str, options: Options
+    alias: str,
+    entry: str,
+    args: Sequence[CallArg],
+    source: str,
+    target: str,
+    options: CompileOptions,
 ) -> str:
     """C++ of the function `alias`, which calls the entry of `source`, compiled for `target`.
 
@@ -112,7 +117,7 @@ def _type(arg: CallArg) -> str:
     return "const void*" if arg.kind == "input" else "void*" if arg.kind == "output" else arg.ty
 
 
-def _library(source: str, target: str, options: Options) -> bytes:
+def _library(source: str, target: str, options: CompileOptions) -> bytes:
     root = code_root()
     compiled = code_cache.compile(source, parse_target(target), options, cache_root=root)
     if not compiled.loadable:

@@ -10,23 +10,24 @@ import ctypes
 from collections.abc import Sequence
 
 from backend.disk.layout import code_root
-from backend.toolchain import code_cache, loader
-from backend.toolchain.headers import Headers
-from backend.toolchain.target import Options, parse_target
+from backend.toolchain import code_cache
+from backend.toolchain.target import CompileOptions, Headers, parse_target
 
 
-class Kernel:
+class LoadedKernel:
     """A loaded entry. Calling it starts the kernel; raises KernelError for an error code.
 
     The arguments are those of the C entry: addresses of tensors as numbers, sizes and strides, and
     at the end None, the address of the workspace or None, and the stream or None.
     """
 
-    def __init__(self, library: loader.Library, entry: str, pointers: int, integers: int) -> None:
+    def __init__(
+        self, library: code_cache.Library, entry: str, pointers: int, integers: int
+    ) -> None:
         self._library = library
         self._name = entry
         self._pointers = pointers
-        self._entry = library.entry(entry, loader.argtypes(pointers, integers))
+        self._entry = library.entry(entry, code_cache.argtypes(pointers, integers))
 
     def __call__(self, *arguments: object) -> None:
         code = self._entry(*arguments)
@@ -52,20 +53,20 @@ def load_kernel(
     headers: Sequence[tuple[str, str]] = (),
     standard: str = "",
     flags: Sequence[str] = (),
-) -> Kernel:
+) -> LoadedKernel:
     """The kernel of `source`, which takes `pointers` tensors and `integers` numbers.
 
     Inductor's wrapper calls kernels of GPUs as `NAME.NAME(...)`; `alias` is that name. What
     `toolchain` made of it is loaded without asking for a compiler. `headers` are folders and the
-    hashes of what they have; the rest is as in `Options`. Raises what the toolchain raises where
-    the kernel must be compiled and cannot be.
+    hashes of what they have; the rest is as in `CompileOptions`. Raises what the toolchain raises
+    where the kernel must be compiled and cannot be.
     """
     root, folders = code_root(), tuple(Headers(*given) for given in headers)
-    options = Options(headers=folders, standard=standard, flags=tuple(flags))
+    options = CompileOptions(headers=folders, standard=standard, flags=tuple(flags))
     compiled = code_cache.compile(
         source, parse_target(target), options, cache_root=root, toolchain=toolchain
     )
-    kernel = Kernel(loader.load(compiled.path, root), entry, pointers, integers)
+    kernel = LoadedKernel(code_cache.load(compiled.path, root), entry, pointers, integers)
     if alias:
         setattr(kernel, alias, kernel)
     return kernel

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.inductor.guard import failure_text, quietly, say_once
-from backend.inductor.hip.aten import write_aten
 from backend.inductor.hip.caller import ROCmTemplateBuffer
-from backend.inductor.hip.epilogue import Fused
-from backend.inductor.hip.prologue import Computed, compute
+from backend.inductor.hip.fusion import ComputedFactor, Fused, compute
+from backend.inductor.hip.operands import write_aten
 from backend.inductor.hip.template import GraphKernel
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import pointwise
@@ -84,7 +83,7 @@ class ROCmCPPScheduling:
 
     def _call(self, nodes: Sequence[Any]) -> None:
         """Define the kernel of a template's node and call it, for what stands behind it too."""
-        group = Group.of(nodes)
+        group = FusedGroup.of(nodes)
         buffer = group.buffer
         kernel, source, removed = _rendered(group)
         torch_graph.remove_buffers(removed)
@@ -99,7 +98,7 @@ class ROCmCPPScheduling:
     def _can_be_called(self, nodes: Sequence[Any]) -> bool:
         """Do all that may fail, before a buffer is allocated: in C++ there is no way back then."""
         try:
-            group = Group.of(nodes)
+            group = FusedGroup.of(nodes)
             kernel, source, _ = _rendered(group)
             self.define_rocm_kernel(kernel, source, group.buffer, nodes)
             kernel.arguments()
@@ -110,7 +109,7 @@ class ROCmCPPScheduling:
 
     def _call_aten(self, nodes: Sequence[Any]) -> None:
         """Have ATen do the product, and Inductor what would have been fused with it."""
-        group = Group.of(nodes)
+        group = FusedGroup.of(nodes)
         torch_graph.keep_buffers(name for node in nodes for name in node.get_buffer_names())
         with torch_graph.freeing_later():
             for node in group.before:
@@ -144,7 +143,7 @@ class ROCmCPPScheduling:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FusedGroup:
     """A template's node and what is computed in its kernel, before the product and behind it."""
 
     before: tuple[Any, ...]
@@ -152,23 +151,23 @@ class Group:
     behind: tuple[Any, ...]
 
     @staticmethod
-    def of(nodes: Sequence[Any]) -> Group:
+    def of(nodes: Sequence[Any]) -> FusedGroup:
         """Raises ExpressionError where not one of them is ours, and a template."""
         templates = [at for at, node in enumerate(nodes) if node.is_template()]
         if len(templates) != 1 or not ROCmCPPScheduling.is_rocm_cpp_template(nodes[templates[0]]):
             raise ExpressionError("one kernel of ours at a time")
         (at,) = templates
-        return Group(tuple(nodes[:at]), nodes[at], tuple(nodes[at + 1 :]))
+        return FusedGroup(tuple(nodes[:at]), nodes[at], tuple(nodes[at + 1 :]))
 
     @property
     def buffer(self) -> ROCmTemplateBuffer:
         buffer: ROCmTemplateBuffer = self.template.node
         return buffer
 
-    def computed(self) -> dict[str, Computed]:
+    def computed(self) -> dict[str, ComputedFactor]:
         """The factors that the nodes before the product compute. Raises TemplateError."""
         factors = self.buffer.template.named_nodes(self.buffer)
-        found: dict[str, Computed] = {}
+        found: dict[str, ComputedFactor] = {}
         for node in self.before:
             (name,) = node.get_buffer_names()
             sides = [side for side, factor in factors.items() if factor.get_name() == name]
@@ -191,7 +190,7 @@ class Group:
 def _fuses(node1: Any, node2: Any) -> bool:
     """Whether the two can be one kernel of ours, each with what is fused with it already."""
     try:
-        group = Group.of([*node1.get_nodes(), *node2.get_nodes()])
+        group = FusedGroup.of([*node1.get_nodes(), *node2.get_nodes()])
         if group.before:
             _rendered(group)
         else:
@@ -205,7 +204,7 @@ def _never(node1: Any, node2: Any) -> bool:
     return False
 
 
-def _rendered(group: Group) -> tuple[GraphKernel, str, frozenset[str]]:
+def _rendered(group: FusedGroup) -> tuple[GraphKernel, str, frozenset[str]]:
     """The kernel of a group, its source, and the buffers that need no memory. Raises TemplateError
     where what stands there does not fit."""
     fused, computed = group.fused(), group.computed()

@@ -11,29 +11,41 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
-from backend.inductor.alone import importing
-from backend.inductor.benchmark.reference import GemmReference, Reference
 from backend.inductor.benchmark.request import (
+    KernelSpec,
     ROCmBenchmarkRequest,
+    load_keywords,
+    toolchain_for,
 )
+from backend.inductor.benchmark.tensors import GemmReference, Reference
+from backend.inductor.child_python import importing
 from backend.inductor.hip import cpp_wrapper
-from backend.inductor.hip.aten import product_cpp, product_text
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
-from backend.inductor.hip.epilogue import OUT, Fused, fuse
-from backend.inductor.hip.operands import SCALES, address, operand_of, scale_of
-from backend.inductor.hip.prologue import Computed
-from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
+from backend.inductor.hip.fusion import OUT, ComputedFactor, Fused, fuse
+from backend.inductor.hip.operands import (
+    SCALES,
+    address,
+    operand_of,
+    product_cpp,
+    product_text,
+    scale_of,
+)
 from backend.inductor.torch import benchmarks
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.templates.errors import ConfigError, ExpressionError, UnsupportedProblemError
-from backend.templates.expressions import defect
-from backend.templates.functions import Language
-from backend.templates.kernel import CallArg, TemplateKernel
+from backend.templates.expressions import Language, defect
+from backend.templates.heuristics import pays, refitted
 from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
-from backend.templates.refitting import pays, refitted
-from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
-from backend.toolchain.target import Options
+from backend.templates.rendering import (
+    RUNTIME_ARGS,
+    CallArg,
+    Rendered,
+    TemplateKernel,
+    render_gemm,
+    render_skinny,
+)
+from backend.toolchain.target import CompileOptions
 
 _LOADER = "rocm_tui_load_kernel"
 
@@ -68,7 +80,7 @@ class ROCmTemplateKernel(TemplateKernel):
         nodes: Mapping[str, Node],
         runtime_arg_info: Sequence[ArgInfo],
         runtime_arg_values: Sequence[int],
-        options: Options = Options(),  # noqa: B008
+        options: CompileOptions = CompileOptions(),  # noqa: B008
     ) -> None:
         super().__init__(name, runtime_arg_info, runtime_arg_values)
         self.options = options
@@ -100,7 +112,9 @@ class ROCmTemplateKernel(TemplateKernel):
             return
         assert "'''" not in source and not source.endswith("'")
         wrapper.add_import_once(self.imports)
-        given = "".join(f", {name}={value!r}" for name, value in how(self.options).items())
+        given = "".join(
+            f", {name}={value!r}" for name, value in load_keywords(self.options).items()
+        )
         text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
             f"pointers={self.pointers}, integers={self.integers}, alias={alias!r}, "
@@ -133,7 +147,7 @@ class ROCmTemplateKernel(TemplateKernel):
         return torch_graph.size_text(arg.value)
 
 
-NOTHING: Mapping[str, Computed] = MappingProxyType({})
+NOTHING: Mapping[str, ComputedFactor] = MappingProxyType({})
 
 OPERANDS = ("a", "b", "bias")
 """The inputs of a plain matrix product, in the order of templates."""
@@ -253,7 +267,7 @@ class HipTemplate(ROCmTemplate):
 
     template: ClassVar[str]
     renders: ClassVar[Callable[..., Any]]
-    options = Options()
+    options = CompileOptions()
     """How its kernels are compiled."""
 
     def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
@@ -301,7 +315,7 @@ class HipTemplate(ROCmTemplate):
         *,
         config: Any,
         fused: Fused | None = None,
-        computed: Mapping[str, Computed] = NOTHING,
+        computed: Mapping[str, ComputedFactor] = NOTHING,
     ) -> tuple[ROCmTemplateKernel, Callable[[], Any]]:
         """The kernel has the same name in every graph, so that one binary serves them all."""
         nodes = self.named_nodes(buffer)
@@ -354,7 +368,7 @@ def with_epilogue(problem: GemmProblem, fused: Fused | None) -> GemmProblem:
     return problem if fused is None else replace(problem, epilogue=fused.epilogue)
 
 
-def with_prologues(problem: GemmProblem, computed: Mapping[str, Computed]) -> GemmProblem:
+def with_prologues(problem: GemmProblem, computed: Mapping[str, ComputedFactor]) -> GemmProblem:
     if not computed:
         return problem
     a, b = (computed[side].prologue if side in computed else None for side in ("a", "b"))

@@ -1,11 +1,11 @@
-"""Turning the hooks on. Nothing here costs or breaks anything where they are not asked for.
+"""Turning the hooks on. Nothing here costs or breaks anything where they are not requested.
 
 torch calls the entry points of the group `torch.backends` when it is imported, and an exception
-there breaks `import torch` for everyone. Ours stands in a folder that only `rocm-tui run` puts on
+there breaks `import torch` for everyone. Ours is in a folder that only `rocm-tui run` puts on
 `PYTHONPATH`, so that installing this package changes no environment. Without the variable
 `ROCM_TUI_RUN` it returns at once. A program that does not use `run` may call `backend.activate()`.
 
-This is the top of the hooks: it knows the others, which know nothing of it. Those that load
+This is the top of the hooks: it imports the others, and none of them imports it. Those that load
 Inductor, or what a log is written with, are imported in functions, for a process that never
 compiles.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from backend.inductor.guard import quietly, say, shielded
-from backend.inductor.hooks import environment, kernels
+from backend.inductor.hooks import environment
 from backend.inductor.torch import versions
 
 _active: bool | None = None
@@ -38,12 +38,13 @@ def autoload() -> None:
     if environment.RUN not in os.environ:
         return
     try:
-        if kernels.FOLDER in os.environ:
-            when_imported(kernels.AUTOTUNER, shielded(kernels.UNTOLD, _watch_kernels))
-            when_imported(versions.AUTOTUNER, shielded(kernels.UNTOLD, _watch_launches))
+        if environment.LAUNCH_LOG in os.environ:
+            lost = environment.LAUNCHES_LOST
+            when_imported(versions.TRITON_AUTOTUNER, shielded(lost, _log_triton_launches))
+            when_imported(versions.AUTOTUNER, shielded(lost, _log_inductor_launches))
             if not environment.run_info().get("run"):  # it is looked at, and recorded by nobody
                 return
-        activate(templates=environment.wanted())
+        activate(templates=environment.templates_wanted())
     except Exception as error:  # the outermost boundary: `import torch` must go on
         _say_off(error)
 
@@ -82,7 +83,7 @@ def _activate() -> bool:
         when_imported(versions.UTILS, watch)
         when_imported(versions.SELECTOR, lambda: _when_whole(_install))
         when_imported(versions.AUTOTUNER, shielded(UNTUNED, _install_kernels))
-        when_imported(kernels.AUTOTUNER, shielded(UNKEPT, _record_triton))
+        when_imported(versions.TRITON_AUTOTUNER, shielded(UNKEPT, _record_triton))
         if environment.shares_wanted():
             when_imported(versions.COMPILER, shielded(UNRECORDED, _install_graphs))
     else:
@@ -93,15 +94,17 @@ def _activate() -> bool:
     return _active
 
 
-def _watch_kernels() -> None:
-    teller = kernels.teller(Path(os.environ[kernels.FOLDER]))
-    kernels.install(sys.modules[kernels.AUTOTUNER], teller)
+def _log_triton_launches() -> None:
+    from backend.inductor.hooks import triton_autotune  # heavy: what logs are made of
+
+    folder = Path(os.environ[environment.LAUNCH_LOG])
+    triton_autotune.install_launch_log(sys.modules[versions.TRITON_AUTOTUNER], folder)
 
 
-def _watch_launches() -> None:
-    from backend.inductor.hooks import launched  # its keys load more than a program needs
+def _log_inductor_launches() -> None:
+    from backend.inductor.hooks import inductor_kernels  # heavy, see above
 
-    launched.install(Path(os.environ[kernels.FOLDER]))
+    inductor_kernels.install_launch_log(Path(os.environ[environment.LAUNCH_LOG]))
 
 
 def _tell_activity() -> None:
@@ -110,16 +113,16 @@ def _tell_activity() -> None:
     if environment.is_compile_worker():
         return
     if environment.is_program():
-        from backend.inductor.hooks import activity  # heavy: what logs are made of
+        from backend.inductor.hooks import recording  # heavy: what logs are made of
 
-        activity.imported()
+        recording.record_import()
     when_imported(versions.CALLBACKS, shielded(UNTOLD, _watch_compiles))
 
 
 def _watch_compiles() -> None:
-    from backend.inductor.hooks import activity  # heavy, see above
+    from backend.inductor.hooks import recording  # heavy, see above
 
-    activity.watch_compiles()
+    recording.watch_compiles()
 
 
 def _when_whole(action: Callable[[], None]) -> None:
@@ -172,9 +175,9 @@ def _install_kernels() -> None:
 
 def _record_triton() -> None:
     if _active and not environment.is_compile_worker():
-        from backend.inductor.hooks import recording, triton_kernels  # heavy, see above
+        from backend.inductor.hooks import recording, triton_autotune  # heavy, see above
 
-        triton_kernels.install(sys.modules[kernels.AUTOTUNER], recording.recorder())
+        triton_autotune.install(sys.modules[versions.TRITON_AUTOTUNER], recording.recorder())
 
 
 def _install_templates() -> None:

@@ -24,12 +24,12 @@ from typing import Any
 
 from backend.disk.layout import Layout
 from backend.inductor.guard import say_once
-from backend.inductor.hooks.devices import identities
+from backend.inductor.hooks import boards
+from backend.inductor.hooks.boards import NotYet
 from backend.inductor.hooks.environment import home
+from backend.inductor.hooks.lookup import identities
 from backend.inductor.hooks.recording import Recorder, recorder
 from backend.inductor.hooks.tuning_watch import TuningWatch
-from backend.inductor.ranks import channel
-from backend.inductor.ranks.channel import NotYet
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.events import RanksAsked
@@ -122,7 +122,7 @@ class Agreement:
             self._pid = 0  # its process group may come yet
             return
         try:
-            board = channel.board(here.size, Layout(home.current()))
+            board = boards.board(here.size, Layout(home.current()))
             process = identity(os.getpid()) or f"{os.getpid()}-{secrets.token_hex(8)}"
             me = Rank(here.rank, socket.gethostname(), process, _device(layout))
             self._turns = turns = RankAgreement(board, me, job.limit(), size=here.size)

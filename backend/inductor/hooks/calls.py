@@ -68,7 +68,7 @@ def next_step(
     return max(1, min(int(max(least, min(spacing / period, 2 * last))) + 1, MAX_STEP))
 
 
-class Calls:
+class GraphCalls:
     """The calls of one graph, of all its copies in the process."""
 
     def __init__(

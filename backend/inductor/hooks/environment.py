@@ -1,4 +1,5 @@
-"""What a process is told from outside: its run, what is wanted, and where its records lie.
+"""The environment of a hooked process: its run, the features that are requested, and the cache dir
+in which it records.
 
 Imports no torch: the program that starts others reads it too.
 """
@@ -37,11 +38,15 @@ MEASURE = "ROCM_TUI_MEASURE_KERNELS"
 ALL_DEVICES = "ROCM_TUI_ALL_DEVICES"
 """The variable: `1` keeps the times that one device measured for all devices of its kind."""
 
+LAUNCH_LOG = "ROCM_TUI_KERNELS"
+"""The variable: the folder to which each first launch of a Triton kernel is written."""
+LAUNCHES_LOST = "the launches of Triton kernels are not written down"
+
 _BACKEND = Path(__file__).parents[2]
 
 
 def run_info(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
-    """What `rocm-tui run` says of itself; empty outside of it, or where it cannot be read."""
+    """Return what `rocm-tui run` says about the run; empty outside of one, or if unreadable."""
     text = env.get(RUN, "")
     try:
         if text and not text.startswith("{"):
@@ -53,8 +58,8 @@ def run_info(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
 
 
 def is_program(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is the very one that `rocm-tui run` started, or says that it is a rank,
-    and no helper of such a one."""
+    """Whether this process is the one that `rocm-tui run` started, or a rank, and not a helper of
+    one."""
     if "--multiprocessing-fork" in sys.orig_argv:
         return False
     info = run_info(env)
@@ -67,38 +72,41 @@ def is_compile_worker() -> bool:
 
 
 def rank(env: Mapping[str, str] = os.environ) -> int | None:
-    """What this process says of its place in a job."""
+    """Return the rank of this process in its job, from its environment."""
     for name in ("RANK", "LOCAL_RANK"):
         if env.get(name, "").isdecimal():
             return int(env[name])
     return None
 
 
-def wanted(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether our templates are."""
-    return env.get(TEMPLATES, "") not in ("", "0")
+def _is_on(name: str, env: Mapping[str, str]) -> bool:
+    return env.get(name, "") not in ("", "0")
+
+
+def templates_wanted(env: Mapping[str, str] = os.environ) -> bool:
+    return _is_on(TEMPLATES, env)
 
 
 def all_devices_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    return env.get(ALL_DEVICES, "") not in ("", "0")
+    return _is_on(ALL_DEVICES, env)
 
 
 def check_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    return env.get(CHECK, "") not in ("", "0")
+    return _is_on(CHECK, env)
+
+
+def capture_wanted(env: Mapping[str, str] = os.environ) -> bool:
+    return _is_on(CAPTURE, env)
 
 
 def shares_wanted(env: Mapping[str, str] = os.environ) -> bool:
     """Whether graphs and their calls are recorded."""
-    asked = env.get(SHARES, "")
-    return asked != "0" if asked else RUN in env
-
-
-def capture_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    return env.get(CAPTURE, "") not in ("", "0")
+    given = env.get(SHARES, "")
+    return given != "0" if given else RUN in env
 
 
 def measure_seconds(env: Mapping[str, str] = os.environ) -> float:
-    """0: kernels are tuned, and that is all."""
+    """Return the seconds for which each Triton kernel is measured; 0: none is."""
     try:
         return max(0.0, min(float(env.get(MEASURE) or 0), 3600.0))
     except ValueError:

@@ -1,34 +1,177 @@
 """The compiled graphs of this process: what each contains, how often it is called, how long that
-takes. Recorded where `rocm-tui run` asks for it.
+takes. Recorded where `rocm-tui run` requests it; the text of each graph is kept too, for trials,
+where `ROCM_TUI_CAPTURE` is set.
 
-A graph is known by its text, which Inductor keeps with what it compiled, so a process that loads it
-from a cache knows it as the same. Which tunings it contains is seen only while it is compiled, and
-kept for later processes: `hooks/graph_tunings.py`.
+A graph is identified by its text, which Inductor keeps with what it compiled, so a process that
+loads it from a cache recognizes it. Which tunings it contains is seen only while it is compiled,
+and is kept for later processes in `rocm_tui/graphs/ID.tunings.json`: `{"keys": {KEY: [use, ...]}}`,
+KEY as FxGraphCache has it. The same graph has another key under other settings, where other tunings
+may have decided; a graph that is compiled again under its key, as after a pin, replaces what was
+kept.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import re
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.util import Finalize, register_after_fork
+from pathlib import Path
 from typing import Any
 
+from backend.disk import safe
 from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable, StoreError
 from backend.inductor.guard import Stock, beside, quietly, shielded, when_aside
-from backend.inductor.hooks import captures, compiling, graph_tunings
-from backend.inductor.hooks.calls import SKIPPED, SKIPPED_CUDAGRAPHS, Calls
+from backend.inductor.hooks import tuning_watch
+from backend.inductor.hooks.calls import SKIPPED, SKIPPED_CUDAGRAPHS, GraphCalls
 from backend.inductor.hooks.environment import capture_wanted, home
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.torch import compiled, modes, tuning
+from backend.inductor.torch import captured, compiled, state, tuning
 from backend.inductor.torch.compiled import CompiledGraph, GraphFacts
 from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph, GraphTimes, TuningUse
+from backend.wire.captured import MOST_BYTES
+from backend.wire.codec import WireError, dumps, read, to_json
+
+# Which tunings a graph contains
+
+MAX_KEYS = 64
+"""The newest entries that are kept of one graph."""
+
+LOCK_SECONDS = 2.0
+MAX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    keys: Mapping[str, tuple[TuningUse, ...]] = field(default_factory=dict)
+
+
+def uses_path(layout: Layout, graph_id: str) -> Path:
+    return layout.graphs / f"{graph_id}.tunings.json"
+
+
+def keep_uses(layout: Layout, graph_id: str, key: str | None, uses: Sequence[TuningUse]) -> None:
+    """Keep the tunings of a graph for later processes. Raises StoreError."""
+    path = uses_path(layout, graph_id)
+    if _read_uses(path).get(key or "") == tuple(uses):
+        return
+    safe.make_folder(layout.root, path.parent)
+    with safe.locked(layout.root, path, LOCK_SECONDS):
+        safe.check_file(layout.root, path)
+        keys = dict(_read_uses(path))
+        keys.pop(key or "", None)
+        newest = {**dict(list(keys.items())[-(MAX_KEYS - 1) :]), key or "": tuple(uses)}
+        safe.write_atomic(path, dumps(to_json(_Kept(newest))).encode() + b"\n")
+
+
+def kept_uses(layout: Layout, graph_id: str, key: str | None) -> tuple[TuningUse, ...]:
+    """Return the tunings that are kept of a graph."""
+    return _read_uses(uses_path(layout, graph_id)).get(key or "", ())
+
+
+def _read_uses(path: Path) -> Mapping[str, tuple[TuningUse, ...]]:
+    """A file that cannot be understood is one that says nothing: it is made again."""
+    if not path.is_file():
+        return {}
+    with contextlib.suppress(CacheUnreadable, WireError):
+        return read(_Kept, safe.load_json(path, safe.read_bytes(path, MAX_BYTES))).keys
+    return {}
+
+
+# The text of a graph, taken before it is compiled, since Inductor changes it meanwhile
+
+PATIENCE = 5.0
+"""Seconds that a program waits while another one writes a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The text of a graph, or why there is none."""
+
+    text: str = ""
+    why_not: str = ""
+
+
+_frozen_of_thread = threading.local()
+
+
+def install_captures() -> None:
+    """Take the text of a graph that is to be frozen before it is; its compile comes next."""
+
+    def note(gm: Any, example_inputs: Sequence[Any]) -> None:
+        frozen = captured.frozen_inputs()
+        _frozen_of_thread.frozen = _taken(gm, example_inputs, {"is_inference": True}, frozen)
+
+    def forget() -> None:
+        _frozen_of_thread.__dict__.pop("frozen", None)
+
+    lost = "a graph is not captured"
+    captured.around_freezing(shielded(lost, note), shielded(lost, forget))
+
+
+def of_compile(gm: Any, example_inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> object | None:
+    """What `keep_text` needs of a graph that is about to be compiled, or loaded from the cache.
+
+    `gm` is the torch.fx.GraphModule with its fake inputs, `kwargs` those of `compile_fx_inner`. It
+    must change none of them, and no state of torch. None where nothing can be kept.
+    """
+    frozen: object | None = _frozen_of_thread.__dict__.pop("frozen", None)
+    return frozen or _taken(gm, example_inputs, kwargs)
+
+
+def _taken(
+    gm: Any,
+    example_inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    frozen: Sequence[int] | None = None,
+) -> _Taken:
+    try:
+        return _Taken(captured.graph_text(gm, example_inputs, kwargs, frozen=frozen))
+    except captured.NotCapturable as error:
+        return _Taken(why_not=str(error))
+
+
+def keep_text(graph_id: str, taken: object) -> tuple[bool, str]:
+    """Keep what was taken as the graph `graph_id`: whether that was done (`Graph.captured`), and
+    why not (`Graph.uncaptured`)."""
+    if not isinstance(taken, _Taken) or taken.why_not:
+        return False, getattr(taken, "why_not", "")
+    data = taken.text.encode()
+    if len(data) > MOST_BYTES:
+        return False, f"its text has {len(data) >> 20} MiB"
+    try:
+        _write(Layout(home.current()), f"{graph_id}.py", data)
+    except StoreError as error:
+        return False, str(error)
+    return True, ""
+
+
+def _write(layout: Layout, name: str, data: bytes) -> None:
+    """A file that says the same already is left alone. Raises StoreErrors."""
+    path = layout.graphs / name
+    safe.make_folder(layout.root, layout.graphs)
+    safe.check_file(layout.root, path)
+    if _is_there(path, data):
+        return
+    with safe.locked(layout.root, layout.graphs / "captured", PATIENCE):
+        if not _is_there(path, data):
+            safe.write_atomic(path, data)
+
+
+def _is_there(path: Path, data: bytes) -> bool:
+    try:
+        return safe.exists(path) and safe.read_bytes(path, MOST_BYTES) == data
+    except CacheUnreadable:
+        return False
+
 
 UNRECORDED = "a graph is not recorded"
 
@@ -77,7 +220,7 @@ def graph_of(facts: GraphFacts, title: str) -> Graph:
 @dataclass
 class _Entry:
     graph: Graph
-    calls: Calls
+    calls: GraphCalls
     g: int | None = None
     written: GraphTimes | None = None
 
@@ -107,18 +250,18 @@ class GraphWatch:
         taken = None
         if capture_wanted():
             with quietly("a graph is not captured"):
-                taken = captures.of_compile(gm, example_inputs, kwargs)
-        with compiling.compiling() as this:
+                taken = of_compile(gm, example_inputs, kwargs)
+        with tuning_watch.compiling() as this:
             result = stock(gm, example_inputs, *args, **kwargs)
         if this.graph is not None:
             with quietly(UNRECORDED):
-                uses = compiling.uses_of(this.tunings)
+                uses = tuning_watch.uses_of(this.tunings)
                 self._add(this.graph, uses, taken, tuning.wants_tuning())
         return result
 
     def ready(self, graph: CompiledGraph) -> None:
         """A graph may be called from now on."""
-        this = compiling.current()
+        this = tuning_watch.current()
         if this is not None:
             this.graph = graph
         else:
@@ -138,7 +281,7 @@ class GraphWatch:
         graph = replace(graph, tunings=self._known(graph, uses), max_autotune=max_autotune)
         if taken is not None:
             with quietly("a graph is not captured"):
-                captured, why_not = captures.keep(graph.id, taken)
+                captured, why_not = keep_text(graph.id, taken)
                 graph = replace(graph, captured=captured, uncaptured=why_not)
         with self._lock:
             entry = self._entries.get(graph.id)
@@ -155,9 +298,9 @@ class GraphWatch:
         layout = Layout(home.current())
         with quietly("what graphs contain is not kept"):
             if uses:
-                graph_tunings.keep(layout, graph.id, graph.key, uses)
+                keep_uses(layout, graph.id, graph.key, uses)
             else:
-                return graph_tunings.kept(layout, graph.id, graph.key)
+                return kept_uses(layout, graph.id, graph.key)
         return uses
 
     def _number(self, entry: _Entry) -> int:
@@ -167,7 +310,7 @@ class GraphWatch:
         self._recorder.write(GraphCompiled(g, time.time(), entry.graph))
         return g
 
-    def _calls(self, facts: GraphFacts) -> Calls:
+    def _calls(self, facts: GraphFacts) -> GraphCalls:
         kind = (facts.device or "").partition(":")[0]
         stream = None
         if kind == "cuda":
@@ -175,12 +318,12 @@ class GraphWatch:
                 compiled.watch_captures()
                 self._captures_watched = True
             stream = compiled.StreamTimes(facts.device or "cuda")
-        return Calls(
+        return GraphCalls(
             stream=stream,
             host=kind == "cpu",
             skipped=SKIPPED_CUDAGRAPHS if facts.cudagraphs else SKIPPED,
             graphs=lambda: len(self._entries),
-            idle=lambda: not modes.modes_active(),
+            idle=lambda: not state.modes_active(),
             after=self._sampled,
         )
 
@@ -258,4 +401,4 @@ def install(recorder: Recorder) -> None:
 
     compiled.wrap_compiling(wrap)
     if capture_wanted():
-        captures.install()
+        install_captures()

@@ -4,20 +4,28 @@ pinned kernel has no tuning.
 A tuning begins with the first config that is timed, so a kernel with a single config, or one whose
 best config was found before, makes none. Processes that only compile come here too, for the pins:
 they compile no rival of a pinned config.
+
+For `rocm-tui verify -- CMD` each first launch, and whether the process timed any config for it, is
+one line in a file of a folder that the command made and reads (`install_launch_log`).
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
+import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from backend.inductor.guard import Stock, beside, quietly, say_once
-from backend.inductor.hooks import environment, kernel_measuring
+from backend.inductor.guard import Stock, beside, describe, quietly, say_once
+from backend.inductor.hooks import environment, triton_autotune
+from backend.inductor.hooks.environment import LAUNCHES_LOST
 from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.torch import autotuner as torch_api
@@ -35,7 +43,11 @@ from backend.model.events import (
 )
 from backend.model.inductor_kernel import PRECISION
 from backend.model.pin import Pin
+from backend.model.problem import TuningKey
 from backend.model.tuning import Selection
+
+if TYPE_CHECKING:  # heavy, and few programs request it
+    from backend.inductor.kernel_bench import KernelBench
 
 UNRECORDED = "the tuning of a Triton kernel is not recorded"
 Undo = Callable[[], None]
@@ -85,7 +97,7 @@ class _Hooks:
         self._pinned: weakref.WeakKeyDictionary[Autotuner, tuple[Pin, Undo]]
         self._pinned = weakref.WeakKeyDictionary()
         self._free: weakref.WeakSet[Autotuner] = weakref.WeakSet()
-        self._measures = kernel_measuring.wanted()
+        self._measures = triton_autotune.measuring_wanted()
 
     # Compiling, and pins
 
@@ -210,9 +222,7 @@ class _Hooks:
                 watch.selected(winner)
                 if self._measures:
                     given = args if step == torch_api.TUNE else args[1:]  # a launcher comes first
-                    kernel_measuring.of_inductor(
-                        self._recorder, autotuner, watch.times, given, kwargs
-                    )
+                    _measure(self._recorder, autotuner, watch.times, given, kwargs)
         return result
 
     def bench(
@@ -242,6 +252,39 @@ class _Hooks:
         if watch is None:
             watch = self._tunings[autotuner] = KernelWatch(autotuner, self._recorder)
         return watch
+
+
+def _measure(
+    recorder: Recorder,
+    autotuner: Autotuner,
+    timed: Mapping[str, tuple[Config, float]],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Measure a kernel, called with these arguments, whose configs took the `timed` milliseconds,
+    by hash."""
+
+    @contextmanager
+    def launching(hashes: Sequence[str], failed: dict[str, str]) -> Iterator[KernelBench]:
+        from backend.inductor.kernel_bench import Arguments, ConfigLaunch, KernelBench
+
+        def refused(hash: str, error: Exception) -> None:
+            failed[hash] = f"{type(error).__name__}: {error}"
+
+        arguments = Arguments(args, kwargs)  # before anything is compiled
+        configs = {hash: timed[hash][0] for hash in hashes}
+        with torch_api.launchers(autotuner, configs, refused) as made:
+            prepare = torch_api.before_launch(autotuner)
+            launches = {hash: ConfigLaunch(launch, prepare) for hash, launch in made.items()}
+            yield KernelBench(launches, arguments)
+
+    kernel = torch_api.kernel_of(autotuner)
+    if torch_api.generating():
+        return  # a trial of how to fuse: no program launches this one
+    names = {hash: torch_api.named(config)[1] for hash, (config, _) in timed.items()}
+    times = {hash: ms for hash, (_, ms) in timed.items()}
+    key = TuningKey(kernel.op, kernel.inputs, PRECISION)
+    triton_autotune.measure(recorder, key, names, times, launching)
 
 
 class KernelWatch:
@@ -340,12 +383,6 @@ class KernelWatch:
             return True
 
 
-def describe(error: BaseException) -> str:
-    """One line."""
-    text = " ".join(str(error).split())[:400]
-    return f"{type(error).__name__}{': ' if text else ''}{text}"
-
-
 def _choice(config: Config) -> Choice:
     hash_, name, text = torch_api.named(config)
     return Choice(name=name, hash=hash_, description=text)
@@ -354,3 +391,44 @@ def _choice(config: Config) -> Choice:
 def _moved(old: dict[str, Any], new: dict[str, Any]) -> str:
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return ", ".join(f"{name} {old.get(name)} to {new.get(name)}" for name in names)
+
+
+def install_launch_log(folder: Path) -> None:
+    """Tell of each first launch from now on. Raises AttributeError on a torch without the
+    methods."""
+    owner: Any = torch_api.tuner()
+    told: weakref.WeakSet[Autotuner] = weakref.WeakSet()
+    timed: weakref.WeakSet[Autotuner] = weakref.WeakSet()
+    stock_run, stock_bench = getattr(owner, torch_api.RUN), getattr(owner, torch_api.BENCH)
+
+    @functools.wraps(stock_bench)
+    def bench(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
+        timed.add(self)
+        return stock_bench(self, *args, **kwargs)
+
+    @functools.wraps(stock_run)
+    def run(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
+        result = stock_run(self, *args, **kwargs)
+        if self not in told:
+            told.add(self)
+            with quietly(LAUNCHES_LOST):
+                _log_launch(folder, self, self not in timed)
+        return result
+
+    setattr(owner, torch_api.BENCH, bench)
+    setattr(owner, torch_api.RUN, run)
+
+
+def _log_launch(folder: Path, autotuner: Autotuner, read: bool) -> None:
+    """One line for the launch that was just done; several processes write to files of their own."""
+    kernel, config = torch_api.kernel_of(autotuner), torch_api.launched(autotuner)
+    if config is None:
+        return
+    line = {
+        "op": kernel.op,
+        "inputs": kernel.inputs,
+        "config": torch_api.named(config)[0],
+        "read": read,
+    }
+    with (folder / f"{os.getpid()}.jsonl").open("a") as stream:
+        stream.write(json.dumps(line) + "\n")

@@ -1,4 +1,7 @@
-"""This process's event log: made at its first tuning or graph, ended at its exit."""
+"""This process's event log: opened when torch is imported in the program of a run, else at its
+first tuning or graph, and ended at the process's exit. It also says when torch compiles: an event
+at each change, a few a compile.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.inductor import guard
-from backend.inductor.guard import say_once
+from backend.inductor.guard import say_once, shielded
 from backend.inductor.hooks.environment import home, rank, run_info
-from backend.model.events import Event, HooksOff, SessionEnded, SessionStarted
+from backend.inductor.torch import versions
+from backend.model.events import ActivityChanged, Event, HooksOff, SessionEnded, SessionStarted
 from backend.model.session import Session
 from backend.processes.tree import identity
 
@@ -193,11 +197,11 @@ def _session() -> Session:
 
 
 def _hooked_session() -> Session:
-    from backend.inductor.hooks import requested  # heavy, and only for a torch that is known
+    from backend.inductor.hooks import backends  # heavy, and only for a torch that is known
 
-    backends = requested.requested()
-    absent = requested.absent(backends, requested.this_machine())
-    return replace(_session_on_device(), backends=backends, absent=absent)
+    names = backends.requested()
+    absent = backends.absent(names, backends.this_machine())
+    return replace(_session_on_device(), backends=names, absent=absent)
 
 
 def _session_on_device() -> Session:
@@ -212,3 +216,26 @@ def _session_on_device() -> Session:
         system_hash=tuning.system_hash(),
         threads=tuning.threads(),
     )
+
+
+UNRECORDED = "what the process does is not recorded"
+
+
+def record_import() -> None:
+    """Record that torch was imported."""
+    recorder().begin(ActivityChanged(time.time(), "running"))
+
+
+def watch_compiles() -> None:
+    """Record from now on when torch compiles."""
+    versions.watch_compiles(
+        shielded(UNRECORDED, _compile_begun), shielded(UNRECORDED, _compile_ended)
+    )
+
+
+def _compile_begun() -> None:
+    recorder().begin(ActivityChanged(time.time(), "compiling"))
+
+
+def _compile_ended() -> None:
+    recorder().write(ActivityChanged(time.time(), "running"))

@@ -2,30 +2,20 @@
 
 It decides nothing but pins, whose file is read again only when it changed on disk. What it does
 wrong is one line on stderr and no more: the result of a selection is then the stock selector's own.
-
-Behind the stock `lookup` stands the persistent cache: same hits, same misses, same timings, but
-parsed once, added to instead of rewritten, and with nothing lost where several processes tune at
-once. Stock `lookup` asks `get_local_cache` for all timings, and when it had to benchmark gives them
-back to `update_local_cache`, its own added. Those two are replaced; what makes a key or a hit is
-left to whatever version of torch runs.
+The persistent cache is behind it, see `hooks/lookup.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from backend.cache.journal import written
-from backend.cache.lookup import TunedCache
-from backend.errors import UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once, shielded, when_aside
-from backend.inductor.hooks import agreement, compiling, devices, tuning_watch, unkept
-from backend.inductor.hooks.environment import all_devices_wanted
+from backend.inductor.hooks import agreement, tuning_watch
+from backend.inductor.hooks.lookup import TunedLookup, taken_over
 from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder, recorder
 from backend.inductor.hooks.tuning_watch import (
@@ -40,84 +30,6 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.problem import TuningKey
 from backend.model.tuning import Selection
-from backend.pins.holders import pinned_choices
-
-_current: TunedCache | None = None
-
-
-class TunedLookup(torch_api.LazySystem):
-    """`PersistentCache` that keeps its timings in a `TunedCache`."""
-
-    lookup = Entrance("_undisturbed")
-
-    def _undisturbed(
-        self,
-        stock: Stock,
-        choices: Any,
-        op: Any,
-        inputs: Any,
-        benchmark: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        problem = (op, inputs, args, *kwargs.values())
-        tried = unkept.tried(problem)
-        asked = [choice for choice in choices if tried and choice.hash_key() not in tried]
-        with unkept.looking_up(problem) as measured:
-
-            def undisturbed(candidates: Any) -> Any:
-                timings = beside(benchmark, self._without_folding, candidates)
-                measured(timings)
-                return timings
-
-            asking = None if benchmark is None else undisturbed
-            timings = stock(asked or choices, op, inputs, asking, *args, **kwargs)
-        if not asked or len(timings) < len(asked):
-            return timings
-        return {choice: timings.get(choice, math.inf) for choice in choices}
-
-    def _without_folding(self, stock: Stock, candidates: Any) -> Any:
-        with self._tuned().measuring():
-            return stock(candidates)
-
-    get_local_cache = Entrance("_view")
-
-    def _view(self, stock: Stock) -> dict[str, Any]:
-        return self._tuned().view()
-
-    def update_local_cache(self, local_cache: dict[str, Any]) -> None:
-        # Not the stock method, which replaces the file by what it gets: a view has no more in it
-        # than was looked at.
-        beside(self._keep_as_stock, self._insert, local_cache)
-
-    def _insert(self, stock: Stock, local_cache: dict[str, Any]) -> None:
-        cache, news = self._tuned(), unkept.kept(written(local_cache))
-        if all_devices_wanted():
-            with quietly("times are not taken over for other devices"):
-                news = devices.for_all_devices(news, cache.view(), cache.path.parent.parent)
-        try:
-            cache.insert(news)
-        except UnsafePath as error:
-            say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
-            self._keep_as_stock(local_cache)
-
-    def _keep_as_stock(self, local_cache: dict[str, Any]) -> None:
-        with quietly("timings are not kept"):
-            cached = super().get_local_cache()
-            for tuned in unkept.kept(written(local_cache)):
-                by_inputs = cached.setdefault(tuned.op, {})
-                by_inputs.setdefault(tuned.inputs, {}).setdefault(tuned.precision, {}).update(
-                    tuned.timings
-                )
-            super().update_local_cache(cached)
-
-    def _tuned(self) -> TunedCache:
-        """That of the cache dir in force; all selectors of a process share it."""
-        global _current
-        path = Path(self.get_local_cache_path())
-        if _current is None or _current.path != path:
-            _current = TunedCache(path, self.system, say_once, pinned_choices)
-        return _current
 
 
 def install() -> None:
@@ -199,7 +111,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
             choices = offered if turn is None else turn.choices
         self._preprocessed.done = True
         try:
-            with compiling.selecting(tuning), turn or contextlib.nullcontext():
+            with tuning_watch.selecting(tuning), turn or contextlib.nullcontext():
                 result = stock(name, choices, input_nodes, layout, *args, **kwargs)
         except BaseException as error:
             with quietly(UNRECORDED):
@@ -300,7 +212,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
         timings = stock(choices, op, inputs, measured, **kwargs)
         with quietly(UNRECORDED):
             tuning.looked_up(timings)
-            for taken in devices.taken_over():
+            for taken in taken_over():
                 tuning.taken_over(*taken)
         return self._settled(tuning, timings)
 

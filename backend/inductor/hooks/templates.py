@@ -1,5 +1,9 @@
-"""Our templates in Inductor: which choices of ours stand for an op beside Inductor's own, and how
-its code calls them.
+"""Our templates in Inductor: which choices of ours are offered for an op beside Inductor's own, how
+they are compiled and checked when they are benchmarked, and how its code calls them.
+
+`ROCM_TUI_CHECK=1`: every choice's output is checked before it may win, by what rounding explains,
+where that is not known beside ATen's. Choices of our templates are checked in any case, where they
+are benchmarked.
 """
 
 from __future__ import annotations
@@ -7,45 +11,58 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.tensors import Arrange, OpInputs
+from backend.inductor.benchmark import process
+from backend.inductor.benchmark.errors import (
+    ChoiceError,
+    ErrorFromChoice,
+    WrongResult,
+    is_own_fault,
+)
+from backend.inductor.benchmark.tensors import Arrange, OpInputs, unread_results
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import ck, convolution
+from backend.inductor.hip import convolution, other_products
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
+    ROCmTemplateCaller,
     activation,
     generated,
     keep_unpacked,
+    offerable,
     original_tensors,
     original_weight,
-    sound,
     unpacked_tensors,
     unpacked_weight,
 )
 from backend.inductor.hip.convolution import ROCmConvTemplate, ROCmDirectConvTemplate
-from backend.inductor.hip.grouped import ROCmGroupedTemplate
 from backend.inductor.hip.operands import DTYPES
-from backend.inductor.hip.scheduling import with_templates
-from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
-from backend.inductor.hip.weight_only import (
+from backend.inductor.hip.other_products import (
+    ROCmGroupedTemplate,
     ROCmInt8WeightTemplate,
     ROCmSkinnyInt8WeightTemplate,
 )
-from backend.inductor.hooks.checking import CheckingSelector, failures, is_ours
-from backend.inductor.hooks.no_choice import NoValidChoicesError
-from backend.inductor.hooks.requested import no_library, template_target
+from backend.inductor.hip.scheduling import with_templates
+from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
+from backend.inductor.hooks import lookup
+from backend.inductor.hooks.backends import no_library, template_target
+from backend.inductor.hooks.environment import check_wanted
 from backend.inductor.hooks.selector import Selector
+from backend.inductor.hooks.tuning_watch import tuning_of_any
+from backend.inductor.result_checks import OpSpec, ResultCheck, check_of, op_spec_of
+from backend.inductor.torch import choices
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.choices import let_output_be_planned
 from backend.inductor.torch.graph import Node
-from backend.inductor.torch.own_choices import let_output_be_planned
-from backend.inductor.torch.tuning import ChoiceCaller
+from backend.inductor.torch.tuning import ChoiceCaller, StockNoValidChoicesError
 from backend.inductor.triton import template as triton_template
 from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
@@ -55,6 +72,133 @@ from backend.templates.errors import UnsupportedProblemError
 from backend.templates.few_channels import direct_configs
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
+
+
+class NoValidChoicesError(StockNoValidChoicesError):  # type: ignore[misc]
+    """No choice is left: says of which op, on which inputs, and what each one died of."""
+
+    intended = True
+
+    def __init__(self, op: str, inputs: str, failures: Iterable[tuple[str, str]]) -> None:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failures)
+        super().__init__(
+            f"no choice for {op}({inputs}) can be used: {reasons or 'none was offered'}. "
+            "Add ATEN to TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS to have one that always works"
+        )
+
+
+_here = threading.local()
+"""`failures`, and `check`: the tensors of the tuning and how results in them are checked."""
+
+
+def failures() -> list[tuple[str, str]]:
+    """Name and reason of each choice that failed in this thread, since somebody cleared it."""
+    failed: list[tuple[str, str]] = _here.__dict__.setdefault("failures", [])
+    return failed
+
+
+class CheckingSelector(torch_api.LazySelector):
+    """The stock selector, which compares outputs where that is wanted, and remembers failures."""
+
+    get_inputs = Entrance("_with_expected")
+    benchmark_choice = Entrance("_checked")
+
+    @staticmethod
+    def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = stock(choices, *args, **kwargs)
+        aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
+        if check_wanted() and aten is not None:
+            inputs, output = tensors.get_benchmark_tensors(True).unpack()
+            aten.benchmark(*inputs, out=output)
+            asked = asked_in(choices, output.shape)
+            _here.check = tensors, check_of(asked, inputs, output.clone())
+        return tensors
+
+    @staticmethod
+    def _checked(stock: Stock, choice: ChoiceCaller, autotune_args: Any) -> Any:
+        try:
+            with contextlib.nullcontext() if torch_api.verifies() else unread_results():
+                milliseconds = stock(choice, autotune_args)
+            tensors, check = getattr(_here, "check", (None, None))
+            if check is not None and tensors is autotune_args and not is_ours(choice):
+                checked(check, tensors.extern.output_tensor, choice)
+        except RuntimeError as error:
+            failures().append((str(choice.name), torch_api.describe(error)))
+            if is_ours(choice) and not is_own_fault(error):
+                lookup.note_blameless_failure(choice)
+            raise
+        return milliseconds
+
+    log_results = Entrance("_logged")
+
+    @staticmethod
+    def _logged(stock: Stock, name: Any, nodes: Any, timings: Any, *rest: Any, **more: Any) -> Any:
+        with choices.logging(timings, log_entry):
+            return stock(name, nodes, timings, *rest, **more)
+
+    @classmethod
+    def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        with quietly("our choices are not compiled ahead"):
+            compile_ahead(choices)
+        try:
+            return super().benchmark_in_current_process(choices, *args, **kwargs)
+        finally:
+            _here.__dict__.pop("check", None)
+            with quietly("the tensors of a tuning are kept for some seconds"):
+                process.forget()
+
+    @classmethod
+    def benchmark_in_sub_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        """Ours have processes of their own in any case, one a device."""
+        ours = [choice for choice in choices if is_ours(choice)]
+        theirs = [choice for choice in choices if not is_ours(choice)]
+        timings = super().benchmark_in_sub_process(theirs, *args, **kwargs) if theirs else {}
+        if ours:
+            timings |= cls.benchmark_in_current_process(ours, *args, **kwargs)
+        return {choice: timings[choice] for choice in choices}
+
+
+def log_entry(choice: ChoiceCaller) -> dict[str, Any] | None:
+    """What torch's log of matrix products says of a choice of ours, beside its time."""
+    if not is_ours(choice):
+        return None
+    info = dict(choice.info_dict())
+    return {"type": str(info.pop("backend", "")).lower(), **info}
+
+
+def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:
+    """Compile ours side by side, each binary once. Torch leaves that out on some Pythons.
+
+    What fails is said when its choice is benchmarked, and does not compile again then.
+    """
+    binaries = {choice.kernel_hash_key(): choice for choice in choices if is_ours(choice)}
+    if not binaries:
+        return
+    with ThreadPoolExecutor(min(len(binaries), os.cpu_count() or 1)) as pool:
+        for compiling in [pool.submit(choice.precompile) for choice in binaries.values()]:
+            with contextlib.suppress(ChoiceError):
+                compiling.result()
+
+
+def is_ours(choice: ChoiceCaller) -> bool:
+    return isinstance(getattr(choice, "_wrapped", choice), ROCmTemplateCaller)
+
+
+def asked_in(choices: Sequence[ChoiceCaller], sizes: Sequence[int]) -> OpSpec | None:
+    """What these choices are asked for, if the tuning is recorded."""
+    tuning = tuning_of_any(choices)
+    if tuning is None:
+        return None
+    return op_spec_of(tuning.key.op, tuning.key.precision, choices, sizes, tuning.given)
+
+
+def checked(check: ResultCheck, output: torch.Tensor, choice: ChoiceCaller) -> None:
+    """Raises ErrorFromChoice."""
+    try:
+        check.check(output, choice)
+    except WrongResult as cause:
+        raise ErrorFromChoice(cause, choice, f"{tuple(output.shape)} {output.dtype}") from cause
+
 
 CPU_FLOP = 2e9
 """On the CPU, GPU threads are emulated: a larger product would take longer than it may."""
@@ -66,7 +210,7 @@ Factors = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OpRule:
     """How an op's input nodes become those of a template: by the order of the `op`, or by a
     preprocessor.
 
@@ -118,31 +262,31 @@ def _fast_sums(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 RULES = {
-    "mm": Rule(OPS["mm"]),
-    "bmm": Rule(OPS["bmm"]),
-    "int_mm": Rule(OPS["int_mm"]),
-    "scaled_mm": Rule(OPS["scaled_mm"], _fast_sums),
-    "mm_plus_mm": Rule(OPS["mm_plus_mm"]),
-    "addmm": Rule(OPS["addmm"], _scales),
-    "baddbmm": Rule(OPS["baddbmm"], _scales),
-    "_weight_int8pack_mm": Rule(
+    "mm": OpRule(OPS["mm"]),
+    "bmm": OpRule(OPS["bmm"]),
+    "int_mm": OpRule(OPS["int_mm"]),
+    "scaled_mm": OpRule(OPS["scaled_mm"], _fast_sums),
+    "mm_plus_mm": OpRule(OPS["mm_plus_mm"]),
+    "addmm": OpRule(OPS["addmm"], _scales),
+    "baddbmm": OpRule(OPS["baddbmm"], _scales),
+    "_weight_int8pack_mm": OpRule(
         OPS["weight_int8pack_mm"],
         template=ROCmInt8WeightTemplate,
         skinny=ROCmSkinnyInt8WeightTemplate,
     ),
-    "grouped_mm": Rule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
-    "convolution": Rule(
+    "grouped_mm": OpRule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
+    "convolution": OpRule(
         OPS["convolution"],
         convolution.factors,
         template=ROCmConvTemplate,
         direct=ROCmDirectConvTemplate,
     ),
-    "packed_linear": Rule(
+    "packed_linear": OpRule(
         OPS["packed_linear"],
         preprocessor=original_weight,
         tensors=original_tensors,
     ),
-    "linear_unary": Rule(
+    "linear_unary": OpRule(
         OPS["linear_unary"],
         activation,
         unpacked_weight,
@@ -175,7 +319,7 @@ def offer(
 
 
 def _template(
-    rule: Rule,
+    rule: OpRule,
     input_nodes: Sequence[Node],
     layout: Any,
     factors: dict[str, Any],
@@ -204,7 +348,7 @@ def _template(
     return kind(nodes, layout, **options)
 
 
-def _generated(make: Callable[..., Any], device: torch.device, rule: Rule) -> list[ChoiceCaller]:
+def _generated(make: Callable[..., Any], device: torch.device, rule: OpRule) -> list[ChoiceCaller]:
     choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
         with _costing_itself():
@@ -228,7 +372,7 @@ def _compiled(
     make: Callable[..., Any],
     target: Target,
     device: torch.device,
-    rule: Rule,
+    rule: OpRule,
 ) -> list[ChoiceCaller]:
     gemm = make(rule.template or ROCmGemmTemplate)
     problem: GemmProblem = gemm.problem()
@@ -253,10 +397,14 @@ def _compiled(
     with _costing_itself():
         many = heuristics.gemm_configs(problem, target, sizes, most, units)
         choices += generated(gemm, many)
-    if rule.template is None and (instances := ck.wanted()) and target.kind != "cuda":
+    if (
+        rule.template is None
+        and (instances := other_products.ck_instances_wanted())
+        and target.kind != "cuda"
+    ):
         with _costing_itself():
-            found = ck_configs(ck.library().operations, problem, instances)
-            choices += generated(make(ck.ROCmCKTemplate), found) if found else []
+            found = ck_configs(other_products.ck_library().operations, problem, instances)
+            choices += generated(make(other_products.ROCmCKTemplate), found) if found else []
     return choices
 
 
@@ -339,7 +487,7 @@ def _offered(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any
     """Ours; none, and a line that says why, where making them goes wrong."""
     with quietly("our templates are not offered"):
         schedule()
-        return sound(offer(name, choices, input_nodes, layout), choices)
+        return offerable(offer(name, choices, input_nodes, layout), choices)
     return []
 
 

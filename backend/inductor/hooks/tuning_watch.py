@@ -6,18 +6,21 @@ other threads and for selections that are put off until long after the selector 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from backend.inductor.guard import quietly
 from backend.inductor.torch import choices as torch_choices
-from backend.inductor.torch import flex as torch_flex
 from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.compiling import call_text
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
 from backend.model.events import (
@@ -34,6 +37,7 @@ from backend.model.events import (
     TuningFailed,
     TuningStarted,
 )
+from backend.model.graph import TuningUse
 from backend.model.ops import is_flex
 from backend.model.options import Options, text_of
 from backend.model.problem import TuningKey, parse_inputs_key
@@ -92,7 +96,7 @@ def started(
             dtypes=tuple(spec.dtype for spec in specs),
             device=specs[0].device if specs else "",
             choices=tuple(choice_record(choice) for choice in choices),
-            options=torch_flex.call_text() if is_flex(key.op) else text_of(given),
+            options=call_text() if is_flex(key.op) else text_of(given),
         )
     )
     tuning = TuningWatch(n, key, write, given)
@@ -250,3 +254,63 @@ class TuningWatch:
 
     def _fastest(self) -> str | None:
         return min(self._timings, key=self._timings.__getitem__, default=None)
+
+
+@dataclass(eq=False)
+class GraphCompile:
+    """A graph that a thread compiles: the tunings so far, and what became of it."""
+
+    tunings: list[TuningWatch] = field(default_factory=list)
+    graph: Any = None
+    selecting: bool = False
+
+
+_compiles_of_thread = threading.local()
+
+
+def _stack() -> list[GraphCompile]:
+    stack: list[GraphCompile] = _compiles_of_thread.__dict__.setdefault("compiles", [])
+    return stack
+
+
+def current() -> GraphCompile | None:
+    """What this thread compiles; of nested ones the innermost."""
+    stack = _stack()
+    return stack[-1] if stack else None
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[GraphCompile]:
+    """While this thread compiles a graph, or finds it in FxGraphCache."""
+    this, stack = GraphCompile(), _stack()
+    stack.append(this)
+    try:
+        yield this
+    finally:
+        stack.remove(this)
+
+
+@contextlib.contextmanager
+def selecting(tuning: TuningWatch | None) -> Iterator[None]:
+    """While the selector is asked: the graph that this thread compiles, if any, calls what `tuning`
+    selects, unless it fails. What is asked meanwhile belongs to one of the choices."""
+    this = current()
+    if this is None or this.selecting:
+        yield
+        return
+    this.selecting = True
+    try:
+        yield
+    finally:
+        this.selecting = False
+    if tuning is not None:
+        this.tunings.append(tuning)
+
+
+def uses_of(tunings: Sequence[TuningWatch]) -> tuple[TuningUse, ...]:
+    """What they selected, equal ones counted; None where torch did not tell what it took."""
+    counts = Counter((tuning.key, tuning.hash) for tuning in tunings)
+    return tuple(
+        TuningUse(key.op, key.inputs, key.precision, count, hash_)
+        for (key, hash_), count in counts.items()
+    )

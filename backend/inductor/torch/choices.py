@@ -1,13 +1,17 @@
-"""Private names of torch for running choices again and again on tensors of our own.
+"""Private names of torch around choices: running them again and again on tensors of our own, and
+having choices of ours treated as its own are, where their output may be and what its log of matrix
+products says of them.
 
-Read in torch 2.13.0 (`torch/_inductor/select_algorithm.py`, `autotune_process.py`,
+Read in torch 2.13.0 (`torch/_inductor/select_algorithm.py`, `ir.py`, `autotune_process.py`,
 `codegen/subgraph.py`). Importing this module imports torch._inductor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._inductor import config as _config
+from torch._inductor import ir
 from torch._inductor import select_algorithm as _select
 from torch._inductor.virtualized import V
 
 from backend.inductor.torch.graph import Node
-from backend.inductor.torch.tuning import ChoiceCaller, StockSelector, is_extern
+from backend.inductor.torch.tuning import ChoiceCaller, StockSelector, Timings, deferred, is_extern
 from backend.model.convolution import NAMES, OPS, RESULTS, TENSORS
 from backend.model.convolution import of_values as of_convolution
 from backend.model.options import FROZEN, TMA, TOLD, Options, of_values, options
@@ -34,12 +39,12 @@ _Subgraph: Any = getattr(_select, "SubgraphChoiceCaller", ())
 def description(choice: ChoiceCaller) -> str:
     """`KEY=VALUE, ...` of a choice; empty where it does not say. PyTorch leaves it empty for an
     instance of Composable Kernel, whose parameters are an object's."""
-    told = str(getattr(choice, "description", ""))
+    text = str(getattr(choice, "description", ""))
     kwargs = getattr(choice, "info_kwargs", None)
     given: dict[str, Any] = kwargs if isinstance(kwargs, dict) else {}
     operation: Any = given.get("op")
-    if told or not hasattr(operation, "dict_items"):
-        return told
+    if text or not hasattr(operation, "dict_items"):
+        return text
     values = [(name, value) for name, value in operation.dict_items() if value is not None]
     values += [(name, value) for name, value in given.items() if isinstance(value, int)]
     return ", ".join(f"{name.upper()}={_parameter(value)}" for name, value in values)
@@ -73,7 +78,7 @@ def numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ExternOptions:
     """What ATen's choice says of its op beside the inputs: a convolution's options, and by its name
     what is done with the result at last."""
 
@@ -81,19 +86,19 @@ class Told:
     pointwise: str = "none"
 
 
-def told(op: str, choices: Sequence[ChoiceCaller]) -> Told:
+def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
     """Where ATen has no choice, what the op is without: `pointwise` then is empty, if not known."""
     kwargs = next((choice.kwargs for choice in choices if is_extern(choice)), None)
     if op.startswith("convolution"):
-        return Told(of_convolution(kwargs or {}) or ())
+        return ExternOptions(of_convolution(kwargs or {}) or ())
     if not op.startswith("linear_"):
-        return Told()
+        return ExternOptions()
     if kwargs is None:
-        return Told(pointwise="")
+        return ExternOptions(pointwise="")
     name, algorithm = str(kwargs.get("attr", "none")), kwargs.get("algorithm")
     if scalars := kwargs.get("scalars"):
         name = f"{name}({', '.join(map(str, scalars))})"
-    return Told(pointwise=f"gelu_{algorithm}" if algorithm == "tanh" else name)
+    return ExternOptions(pointwise=f"gelu_{algorithm}" if algorithm == "tanh" else name)
 
 
 def narrow_sums(device: torch.device, dtype: torch.dtype) -> bool:
@@ -237,3 +242,72 @@ def _tensor(value: Any) -> Tensor:
 def request_of(choice: ChoiceCaller) -> Any:
     """What runs a template's kernel; None where the choice has none."""
     return None if isinstance(choice, _Subgraph) else getattr(choice, "bmreq", None)
+
+
+Describe = Callable[[ChoiceCaller], dict[str, Any] | None]
+"""What the log says of a choice; None where that is left to torch."""
+
+
+def let_output_be_planned(result: Any, ours: Callable[[ChoiceCaller], bool]) -> None:
+    """Let the output of a selection that was put off lie within another buffer, as in that of a
+    concatenation, where that would be so without our choices. They write wherever they are told."""
+    buffer = deferred(result)
+    if getattr(buffer, "_output_plannable", None) is False:
+        choices = getattr(buffer, "choices", ())
+        buffer._output_plannable = all(ours(choice) or _plannable(choice) for choice in choices)
+
+
+def _plannable(choice: ChoiceCaller) -> bool:
+    """As torch decides it of its own."""
+    if isinstance(choice, _select.ExternKernelCaller):
+        return bool(choice.has_out_variant)
+    return isinstance(choice, ir.TritonTemplateCallerBase)
+
+
+_log_of_thread = threading.local()
+
+
+@contextlib.contextmanager
+def logging(timings: Timings, describe: Describe) -> Iterator[None]:
+    """In the block torch writes these times into its logs; what it has no words for is described.
+
+    Each list of a log has an entry for each choice, None where torch has nothing to say.
+    """
+    _wrap_log()
+    _log_of_thread.choices = [(choice, ms, describe) for choice, ms in timings.items()]
+    try:
+        yield
+    finally:
+        _log_of_thread.choices = []
+
+
+@functools.cache
+def _wrap_log() -> None:
+    stock = getattr(_select, "append_to_log", None)
+    if stock is None:
+        return
+
+    @functools.wraps(stock)
+    def append_to_log(filename: Any, data: Any) -> Any:
+        return stock(filename, _filled(data))
+
+    _select.append_to_log = append_to_log
+
+
+def _filled(data: Any) -> Any:
+    choices = getattr(_log_of_thread, "choices", [])
+    if not choices or not isinstance(data, dict):
+        return data
+    return {name: _entries(value, choices) for name, value in data.items()}
+
+
+def _entries(value: Any, choices: list[tuple[ChoiceCaller, float, Describe]]) -> Any:
+    if not isinstance(value, list) or len(value) != len(choices):
+        return value
+    pairs = zip(value, choices, strict=True)
+    return [_described(*choice) if entry is None else entry for entry, choice in pairs]
+
+
+def _described(choice: ChoiceCaller, ms: float, describe: Describe) -> dict[str, Any] | None:
+    said = describe(choice)
+    return None if said is None else {**said, "time": ms}

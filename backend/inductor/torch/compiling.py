@@ -1,12 +1,20 @@
-"""Private names of torch for compiling a captured graph: stand-ins for its inputs, and Inductor.
+"""Private names of torch for compiling a captured graph, or a recorded call of flex attention:
+stand-ins for the inputs, and Inductor; for writing such a call as text while it is lowered; and for
+a GPU of AMD's that is not here.
 
-Read in torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`,
-`fx/experimental/symbolic_shapes.py`, `_subclasses/fake_tensor.py`).
+Tensors on such a GPU have no memory (torch's fake tensors), and nothing is run. Once a process has
+been told of one it takes it for real to its end.
+
+Read in torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`, `kernel/flex/`,
+`torch/_higher_order_ops/flex_attention.py`, `fx/experimental/symbolic_shapes.py`,
+`_subclasses/fake_tensor.py`). Importing this module imports torch._inductor.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -16,12 +24,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.device_interface import get_interface_for_device
 from torch._dynamo.source import ConstantSource
 from torch._functorch._aot_autograd.schemas import MutationType
 from torch._guards import TracingContext, tracing
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor import config
 from torch._inductor.cudagraph_utils import BoxedDeviceIndex
+from torch._inductor.fx_passes import joint_graph
 from torch._inductor.utils import BoxedBool
 from torch._inductor.virtualized import V
 from torch._subclasses import FakeTensorMode
@@ -29,10 +39,12 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
-from backend.inductor.torch.captured import flex_op, functions_of
+from backend.inductor.torch.captured import NotCapturable, flex_op, function_text, functions_of
 from backend.inductor.torch.settings import Scalar
+from backend.model.problem import TensorSpec
+from backend.toolchain.target import amdgpu
 from backend.wire.captured import Head
-from backend.wire.flex import FUNCTIONS, JOINT, MASK, SCORE
+from backend.wire.flex import FUNCTIONS, JOINT, MASK, MOST_TEXT, SCORE, FlexCall, text_of
 
 Size = Any
 """An int, or a torch.SymInt."""
@@ -205,4 +217,171 @@ def traced(
     context.params_flat_unwrap_subclasses = list(params)
     context.params_unwrapped_to_flat_index = list(range(len(params)))
     with tracing(context):
+        yield
+
+
+def call_text() -> str:
+    """The call that is being lowered, for a record; empty where it is none."""
+    node: Any = getattr(V.graph, "current_node", None)
+    name = flex_op(getattr(node, "target", None))
+    if not name:
+        return ""
+    try:
+        text = text_of(_Writer(node, name).call())
+    except NotCapturable as error:
+        return text_of(FlexCall(reason=str(error)))
+    if len(text) > MOST_TEXT:
+        return text_of(FlexCall(reason="its functions are too long"))
+    return text
+
+
+class _Writer:
+    def __init__(self, node: Any, name: str) -> None:
+        self._node, self._name = node, name
+        self._tensors: dict[Any, TensorSpec] = {}
+        self._functions: dict[str, str] = {}
+
+    def call(self) -> FlexCall:
+        """Raises NotCapturable."""
+        parts = ", ".join(map(self._part, self._node.args))
+        if self._node.kwargs:
+            raise NotCapturable("its arguments have names")
+        return FlexCall(
+            f"{self._name}({parts})", tuple(self._tensors.values()), dict(self._functions)
+        )
+
+    def _part(self, value: Any) -> str:
+        if isinstance(value, torch.fx.Node):
+            return self._named(value)
+        if isinstance(value, dict):
+            pairs = (f"{str(key)!r}: {self._part(each)}" for key, each in value.items())
+            return f"{{{', '.join(pairs)}}}"
+        if isinstance(value, (tuple, list)):
+            parts = [self._part(each) for each in value]
+            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        if value is None or type(value) in (bool, int, str):
+            return repr(value)
+        if type(value) is float and math.isfinite(value):
+            return repr(value)
+        raise NotCapturable(f"one of its arguments is a {type(value).__name__}")
+
+    def _named(self, node: Any) -> str:
+        if node.op == "get_attr":
+            module = getattr(V.graph.module, str(node.target), None)
+            if isinstance(module, torch.fx.GraphModule):
+                return self._function(module)
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise NotCapturable("it has sizes that may vary: compile with dynamic=False")
+        if not isinstance(value, torch.Tensor):
+            raise NotCapturable(f"its argument {node.name} is a {type(value).__name__}")
+        self._tensors.setdefault(node, _spec(node, value))
+        return f"t{list(self._tensors).index(node)}"
+
+    def _function(self, module: Any) -> str:
+        names = FUNCTIONS[self._name]
+        if len(self._functions) == len(names):
+            raise NotCapturable("it has more functions than are known")
+        name = names[len(self._functions)]
+        try:
+            self._functions[name] = function_text(module)
+        except NotCapturable as error:
+            raise NotCapturable(f"{name}: {error}") from error
+        return name
+
+
+def _spec(node: Any, value: torch.Tensor) -> TensorSpec:
+    """What Inductor has made of a tensor, else what its graph says of it."""
+    sizes: Sequence[Any] = value.shape
+    strides: Sequence[Any] = value.stride()
+    offset: Any = value.storage_offset()
+    lowered = V.graph.env.get(node)
+    layout = getattr(lowered, "maybe_get_layout", lambda: None)()
+    if layout is not None:
+        sizes, strides, offset = layout.size, layout.stride, layout.offset
+    numbers = [_number(each) for each in (*sizes, *strides, offset)]
+    rank = len(sizes)
+    return TensorSpec(
+        str(value.device),
+        str(value.dtype),
+        tuple(numbers[:rank]),
+        tuple(numbers[rank:-1]),
+        numbers[-1],
+    )
+
+
+def _number(value: Any) -> int:
+    try:
+        fixed = not getattr(value, "free_symbols", ())
+        return int(value) if fixed and not isinstance(value, torch.SymInt) else _open()
+    except TypeError:
+        return _open()
+
+
+def _open() -> int:
+    raise NotCapturable("it has sizes that may vary: compile with dynamic=False")
+
+
+def compile_call(
+    module: torch.fx.GraphModule, inputs: Sequence[Tensor], *, backward: bool
+) -> Callable[[list[Tensor]], object]:
+    """A graph of one call, as Inductor gets it, compiled with the settings in force: a function of
+    a list of inputs, which it empties. Raises what Inductor raises."""
+    stand_ins = StandIns({})
+    stands = [
+        stand_ins.tensor(given.shape, given.stride(), given.dtype, given.device, 0)
+        for given in inputs
+    ]
+    with torch.no_grad(), traced(stand_ins.mode, (), (), frozenset()):
+        stand_ins.spread(module, stands)
+        compiled: Any = _compile_fx.compile_fx_inner(
+            module,
+            stands,
+            static_input_idxs=[],
+            cudagraphs=BoxedBool(False),
+            is_backward=backward,
+            is_inference=not backward,
+        )
+    return compiled  # type: ignore[no-any-return]
+
+
+ABSENT_GPU_SETTINGS: Mapping[str, object] = {
+    "max_autotune_gemm_backends": "ATEN",
+    "max_autotune_conv_backends": "ATEN",
+    "shape_padding": False,
+}
+"""Of Inductor's: no choices of torch's own are made, nor is anything timed before the selector is
+asked. A key is that of what is padded already."""
+
+_HIP = "0.0"
+"""For a torch that knows no HIP itself."""
+
+
+def pretend_gpu(arch: str, compute_units: int) -> None:
+    """Let this process take `cuda` for a GPU of that kind, by the name that ROCm's runtime gives
+    (`gfx942:sramecc+:xnack-`)."""
+    target = amdgpu(arch)
+    numbers = re.fullmatch(r"gfx(\d+)([0-9a-f])[0-9a-f]", target.arch)
+    major, minor = (int(numbers[1]), int(numbers[2], 16)) if numbers else (0, 0)
+    facts = SimpleNamespace(
+        name=target.arch,
+        gcnArchName=arch,
+        multi_processor_count=compute_units,
+        major=major,
+        minor=minor,
+        warp_size=target.wave,
+        total_memory=1 << 36,
+    )
+    torch.version.hip = torch.version.hip or _HIP
+    torch.cuda.get_device_properties = lambda device=None: facts
+    interface = get_interface_for_device("cuda")
+    interface.get_device_properties = staticmethod(torch.cuda.get_device_properties)
+    register = joint_graph.lazy_init  # its patterns are made of real tensors on that device
+    joint_graph.lazy_init = lambda device=None: register(None)
+
+
+@contextlib.contextmanager
+def without_memory() -> Iterator[None]:
+    """Tensors that are made here have a device, sizes and strides, no numbers and no gradients."""
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         yield

@@ -24,7 +24,7 @@ from torch._inductor import utils as _utils
 from torch._inductor.codecache import PersistentCache
 from torch._inductor.graph import GraphLowering
 
-from backend.inductor.described import describe as describe
+from backend.inductor.guard import describe as describe
 from backend.model.problem import TuningKey
 
 ChoiceCaller = Any

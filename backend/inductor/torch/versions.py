@@ -6,6 +6,7 @@ Importing this imports none of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 OLDEST, NEWEST = (2, 8), (2, 15)
@@ -42,6 +43,9 @@ AUTOTUNER = "torch._inductor.runtime.triton_heuristics"
 """The module that tunes the Triton kernels that Inductor launches; processes that only compile load
 it too."""
 
+TRITON_AUTOTUNER = "triton.runtime.autotuner"
+"""Triton's module with `@triton.autotune`."""
+
 _TAG = "cache_key_tag"
 
 
@@ -74,3 +78,16 @@ def tag_graphs(tag: str) -> None:
         # goes where it always went. (torch keeps what is set for each thread by itself.)
         kind = type(stock.__name__, (stock,), {_TAG: property(with_ours)})
         object.__setattr__(config, "__class__", kind)
+
+
+def watch_compiles(begun: Callable[..., None], ended: Callable[..., None]) -> None:
+    """Call these when torch begins to compile, forward or backward, and when no compile is left.
+    They must not raise."""
+    from torch._dynamo.callback import callback_handler  # heavy: after torch imported it itself
+
+    def begins(args: object = None) -> None:
+        if getattr(getattr(args, "callback_trigger", None), "name", "") != "CUDAGRAPH_RECORDING":
+            begun()
+
+    callback_handler.register_start_callback(begins)
+    callback_handler.register_end_callback(lambda args=None: ended())

@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.inductor import alone
+from backend.inductor import child_python
 from backend.inductor.benchmark.errors import NotCompiled
-from backend.inductor.benchmark.reference import Reference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
     not_compiled,
     raise_known_failure,
 )
-from backend.inductor.benchmark.tensors import unused
+from backend.inductor.benchmark.tensors import Reference, unused
 from backend.inductor.triton.runtime import load_triton, store
 from backend.model.origin import kernel_hash
 from backend.templates.errors import TritonCompileError, TritonError
@@ -131,10 +130,10 @@ def _compile_apart(choice: TritonChoice) -> bool:
     NotCompiled where it had no time, or was ended."""
     try:
         done = subprocess.run(
-            alone.command(_COMPILE),
+            child_python.command(_COMPILE),
             input=pickle.dumps((choice, store())),
             capture_output=True,
-            env=alone.environment(),
+            env=child_python.environment(),
             timeout=COMPILE_SECONDS,
         )
     except subprocess.TimeoutExpired:

@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-from backend.inductor.alone import importing
+from backend.inductor.child_python import importing
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller, generated
-from backend.inductor.hip.epilogue import OUT, Fused
+from backend.inductor.hip.fusion import OUT, ComputedFactor, Fused
 from backend.inductor.hip.operands import tensor_text
-from backend.inductor.hip.prologue import Computed
 from backend.inductor.hip.template import (
     NOTHING,
     ROCmTemplate,
@@ -32,7 +31,7 @@ from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton.request import TritonBenchmarkRequest, TritonSpec
 from backend.templates.errors import ConfigError
-from backend.templates.refitting import pays
+from backend.templates.heuristics import pays
 from backend.templates.triton import heuristics
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
 from backend.templates.triton.gemm import from_gemm, generate
@@ -189,7 +188,7 @@ class TritonGemmTemplate(ROCmTemplate):
         *,
         config: TritonGemmConfig,
         fused: Fused | None = None,
-        computed: Mapping[str, Computed] = NOTHING,
+        computed: Mapping[str, ComputedFactor] = NOTHING,
     ) -> tuple[TritonKernel, Callable[[], TritonChoice]]:
         """The kernel's call, and what gives its module. Raises TemplateError."""
         nodes = self.named_nodes(buffer)

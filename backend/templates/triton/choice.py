@@ -35,8 +35,13 @@ from backend.templates.errors import (
     TritonMissingError,
 )
 from backend.templates.problem import Expr, Operand
-from backend.templates.triton.expressions import print_size, symbols
-from backend.templates.triton.kernel import Argument, PartialRender, TritonTemplateKernel
+from backend.templates.triton.kernel import (
+    Argument,
+    PartialRender,
+    TritonTemplateKernel,
+    print_size,
+    symbols,
+)
 from backend.templates.triton.module_file import load_module, triton, write_source
 from backend.toolchain.target import Target
 

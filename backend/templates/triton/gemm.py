@@ -10,9 +10,9 @@ from typing import Literal
 
 import sympy
 
-from backend.templates.epilogue import Access, Epilogue, Store, plain
 from backend.templates.errors import ConfigError, UnsupportedProblemError
 from backend.templates.expressions import ChainBuilder
+from backend.templates.fusion import Access, Epilogue, Prologue, Store, plain
 from backend.templates.operand import ACC as SUMS
 from backend.templates.problem import (
     LARGEST_SIZE,
@@ -24,7 +24,6 @@ from backend.templates.problem import (
     check_factors,
     check_sums,
 )
-from backend.templates.prologue import Prologue
 from backend.templates.triton.choice import (
     RenderedKernel,
     TritonChoice,
@@ -32,8 +31,7 @@ from backend.templates.triton.choice import (
     TritonTemplate,
     module_text,
 )
-from backend.templates.triton.expressions import DTYPES, ceildiv, divides, symbols
-from backend.templates.triton.kernel import TritonTemplateKernel
+from backend.templates.triton.kernel import DTYPES, TritonTemplateKernel, ceildiv, divides, symbols
 
 IndexDtype = Literal["int32", "int64"]
 

@@ -15,14 +15,13 @@ from typing import Any
 
 from backend.counted import counted
 from backend.inductor.benchmark.errors import ChoiceError
-from backend.inductor.compilers import HIP, TRITON, compilers_for
-from backend.inductor.hip.caller import sound
-from backend.inductor.hip.spec import KernelSpec
+from backend.inductor.benchmark.request import KernelSpec
+from backend.inductor.hip.caller import offerable
 from backend.inductor.hooks import selector
+from backend.inductor.hooks.backends import HIP_LANGUAGE, TRITON_LANGUAGE, compilers_for
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.retuning import NoPins, untuned
 from backend.inductor.hooks.selector import Selector
-from backend.inductor.torch import absent
+from backend.inductor.torch import compiling
 from backend.inductor.torch import tuning as torch_api
 from backend.model.events import Event
 from backend.processes.shared import Mark
@@ -33,21 +32,18 @@ from backend.wire.jobs import CompileJob, CompileResult, Gpu, TuneJob
 from backend.worker.problem import (
     Recipe,
     asked_problem,
-    ours,
     rebuild_asked,
     set_precision,
     settings_of,
+    template_choices,
 )
 from backend.worker.protocol import TellProgress
-from backend.worker.rebuilt import NotRebuildable
+from backend.worker.rebuilt import Answered, NotRebuildable, compile_asking
+from backend.worker.retuning import NoPins, untuned
 
 _NICE = 19
 _for: list[Gpu] = []
 """The GPU that this process takes for real."""
-
-
-class _Answered(BaseException):
-    """Ends the compile: what we want is known."""
 
 
 class _Silent(Recorder):
@@ -63,6 +59,7 @@ class _Asked(Selector):
     def __init__(self, problem: Recipe) -> None:
         super().__init__(_Silent(), NoPins())
         self._problem = problem
+        self.answered = False
         self.offered: list[Any] = []
         self.keys: list[str] = []
 
@@ -73,8 +70,9 @@ class _Asked(Selector):
         if not self._problem.is_met_by(key):
             self.keys.append(f"{key.op} {key.inputs}")
             return untuned(self, name, choices, input_nodes, layout)
-        self.offered = sound(ours(name, choices, input_nodes, layout), choices)
-        raise _Answered
+        self.offered = offerable(template_choices(name, choices, input_nodes, layout), choices)
+        self.answered = True
+        raise Answered
 
 
 def run(job: CompileJob, tell: TellProgress, mark: Mark) -> CompileResult:
@@ -83,7 +81,7 @@ def run(job: CompileJob, tell: TellProgress, mark: Mark) -> CompileResult:
     if len(off) == len(_LANGUAGES):
         return CompileResult(ok=False, reason="; ".join(off), off=off)
     try:
-        with absent.without_memory():
+        with compiling.without_memory():
             offered = _offered(asked_problem(_on_gpu(job.tune)), job)
     except NotRebuildable as error:
         return CompileResult(ok=False, reason=str(error), off=off)
@@ -96,14 +94,14 @@ def _on_gpu(job: TuneJob) -> TuneJob:
     return replace(job, device="cuda") if job.inputs is None and job.device is None else job
 
 
-_LANGUAGES = {HIP: "HIP", TRITON: "Triton"}
+_LANGUAGES = {HIP_LANGUAGE: "HIP", TRITON_LANGUAGE: "Triton"}
 
 
 def _become(gpu: Gpu) -> tuple[str, ...]:
     """Be a process for that GPU, at the lowest priority; why languages are off, in a line each."""
     if not _for:
         os.nice(_NICE)
-        absent.pretend(gpu.arch, gpu.compute_units)
+        compiling.pretend_gpu(gpu.arch, gpu.compute_units)
         selector.install()
         if gpu.compilers:
             targets.load_nothing()
@@ -127,7 +125,7 @@ def _names(off: Sequence[str]) -> set[str]:
 
 
 def _language(choice: Any) -> str:
-    return HIP if isinstance(choice.bmreq.spec, KernelSpec) else TRITON
+    return HIP_LANGUAGE if isinstance(choice.bmreq.spec, KernelSpec) else TRITON_LANGUAGE
 
 
 def _offered(problem: Recipe, job: CompileJob) -> list[Any]:
@@ -135,18 +133,15 @@ def _offered(problem: Recipe, job: CompileJob) -> list[Any]:
     set_precision(problem.key)
     program = rebuild_asked(problem, job.tune.options)
     asked = _Asked(problem)
-    torch_api.set_selector(asked)
-    settings = {**settings_of(0), **program.settings, **absent.SETTINGS}
-    trouble = ""
     try:
-        with torch_api.compile_settings(settings, freezing=program.freezing, graph_cache=False):
-            program.compiled()(*program.arguments)
-    except _Answered:
-        return asked.offered
-    except Exception as error:  # whatever the compiler raises is the job's answer
-        trouble = f": {torch_api.describe(error)}"
+        trouble = compile_asking(
+            asked, program, {**settings_of(0), **compiling.ABSENT_GPU_SETTINGS}
+        )
     finally:
         torch_api.set_selector(None)
+    if asked.answered:
+        return asked.offered
+    trouble = f": {trouble}" if trouble else ""
     told = "; ".join(asked.keys) or "nothing"
     raise NotRebuildable(f"{problem.op} was not asked for without its GPU, but for {told}{trouble}")
 

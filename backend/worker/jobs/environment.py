@@ -14,22 +14,20 @@ from typing import Any
 
 import torch
 
-from backend.inductor.compilers import compilers_for
-from backend.inductor.hooks import templates as templates_on
-from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.hooks.backends import compilers_for
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.hooks.selector import Selector
-from backend.inductor.hooks.templates import offer
-from backend.inductor.sampling.machine import pci_address
+from backend.inductor.hooks.templates import offer, schedule
+from backend.inductor.sampling import pci_address
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
 from backend.inductor.triton import template as triton_template
 from backend.model.events import ChoiceSelected, Event, TuningStarted
-from backend.model.pin import Pin
-from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
 from backend.wire.jobs import Environment, EnvironmentJob
 from backend.worker.protocol import TellProgress
+from backend.worker.rebuilt import Answered, Rebuilt, compile_asking
+from backend.worker.retuning import NoPins
 
 
 def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
@@ -82,10 +80,6 @@ class Fit:
     templates: str = ""
 
 
-class _Answered(Exception):
-    """Ends the compile: what we want is known."""
-
-
 class _Heard(Recorder):
     """Keeps events to itself."""
 
@@ -100,28 +94,23 @@ class _Heard(Recorder):
         self.events.append(event)
 
 
-class _NoPins(PinLookup):
-    def find(self, key: TuningKey, system_hash: str) -> Pin | None:
-        return None
-
-
 class _Trial(Selector):
     """Our selector, asked once. `templates` says why ours are not offered."""
 
     def __init__(self) -> None:
         self.heard = _Heard()
-        super().__init__(self.heard, _NoPins())
-        self.asked = False
+        super().__init__(self.heard, NoPins())
+        self.answered = False
         self.templates = ""
 
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        self.asked = True
         self.templates = _why_not_offered(name, choices, input_nodes, layout)
         torch_api.tuning_key(name, input_nodes, layout, kwargs)  # what it raises is told in full
         super().__call__(name, choices[:1], input_nodes, layout, *args, **kwargs)
-        raise _Answered
+        self.answered = True
+        raise Answered
 
 
 def examine() -> Fit:
@@ -130,38 +119,26 @@ def examine() -> Fit:
     if not versions.known(version):
         off = f"torch {version} is not known to the hooks ({versions.range_text()} are)"
         return Fit(off, off)
-    before = torch_api.selector()
-    trial = _Trial()
-    torch_api.set_selector(trial)
+    before, trial = torch_api.selector(), _Trial()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    factors = tuple(torch.ones(2, 16, 16, device=device) for _ in range(2))
+    product = Rebuilt(torch.bmm, factors, freezing=False)
     try:
-        trouble = _compile()
+        trouble = compile_asking(trial, product, torch_api.MODES[0])
     finally:
         torch_api.set_selector(before)
     kinds = {type(event) for event in trial.heard.events}
     hooks = ""
-    if trouble or not trial.asked:
+    if not trial.answered:
         hooks = trouble or "Inductor asked its selector for nothing"
     elif not {TuningStarted, ChoiceSelected} <= kinds:
         hooks = "a tuning was not recorded"
     return Fit(hooks, trial.templates or hooks)
 
 
-def _compile() -> str:
-    """What went wrong other than that the compile was ended."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    a, b = (torch.ones(2, 16, 16, device=device) for _ in range(2))
-    mode = torch_api.MODES[0]
-    try:
-        with torch_api.compile_settings(mode, freezing=False, graph_cache=False), torch.no_grad():
-            torch.compile(torch.bmm, dynamic=False)(a, b)
-    except Exception as error:  # whatever the compiler makes of the end of the compile
-        return "" if _Answered.__name__ in repr(error) else torch_api.describe(error)
-    return ""
-
-
 def _why_not_offered(name: str, choices: Sequence[Any], nodes: Any, layout: Any) -> str:
     try:
-        templates_on.schedule()
+        schedule()
         offered = offer(name, choices, nodes, layout)
     except Exception as error:  # whatever does not fit is the answer
         return torch_api.describe(error)

@@ -1,47 +1,231 @@
-"""Which choice is really faster? They are run again in many rounds, until that is clear.
-
-The op is rebuilt from its inputs key and compiled up to the question which choice to take. The
-choices that are offered there, Inductor's own callers with its own example tensors, are caught and
-then timed outside of the compile. Nothing is tuned: the autotune cache stays as it is. What was
-found goes into the log of a session of its own.
-
-A choice whose result is wrong is not measured, nor one that is right at first alone.
-"""
+"""Choices that torch offers, made ready to be sampled again and again in ever other memory."""
 
 from __future__ import annotations
 
+import functools
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from backend.counted import counted
-from backend.inductor.benchmark.places import place_of
-from backend.inductor.benchmark.question import Question
+from backend.inductor.benchmark.errors import WrongResult
+from backend.inductor.benchmark.request import benchmark_device
 from backend.inductor.hooks import recording
-from backend.inductor.sampling.outputs import Seen, outputs_of
+from backend.inductor.result_checks import (
+    Exact,
+    OpSpec,
+    Truth,
+    bound_of,
+    exact_product,
+    op_spec_of,
+    true_product,
+)
+from backend.inductor.sampling import (
+    OutputSample,
+    Sampler,
+    bytes_at_random_offset,
+    caches_of_a_model,
+    copies_that_fit,
+    outputs_of,
+    sample_output,
+)
 from backend.inductor.torch import tuning as torch_api
-from backend.inductor.truth.choices import asked_of
-from backend.inductor.truth.problem import NoReference
-from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure, measurement_of
+from backend.inductor.torch.choices import Run
+from backend.inductor.true_results import NoReference
+from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, Sample, measure, measurement_of
 from backend.model.choice import Caches, Measurement
 from backend.model.events import SessionEnded, TuningMeasured
 from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
+from backend.processes.supervisor import House, LeftRunning
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
-from backend.worker.bench import ChoiceBench
-from backend.worker.capture import question_of
+from backend.worker.capture import (
+    Operands,
+    Question,
+    bytes_of,
+    can_be_copied,
+    copied_operands,
+    question_of,
+)
 from backend.worker.device_hashes import as_asked, why_not_offered
 from backend.worker.problem import options_of, set_precision, set_threads, settings_of, specs_of
 from backend.worker.protocol import TellProgress
-from backend.worker.rebuilt import NotRebuildable
+from backend.worker.rebuilt import KnownNumbers, NotRebuildable
+
+T = TypeVar("T")
 
 
-class NotMeasured(Exception):
+class ChoiceBench(Sampler):
+    """The choices `hashes` of a question; `mark` is told which of them is being run.
+
+    Where it is cold, there are as many copies of the operands as a sample has calls, as far as
+    memory reaches. Raises ChoiceBroke only where `rounds.Bench` says so, and in `check`.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        hashes: Sequence[str],
+        mark: Mark,
+        caches: Caches | None = None,
+        numbers: KnownNumbers | None = None,
+    ) -> None:
+        self._question = question
+        self._numbers = numbers
+        self._mark = mark
+        self._house = House(mark)
+        self._made: Operands = question.operands(hashes)
+        largest = max(bytes_of({hash: self._made[hash]}) for hash in hashes)
+        super().__init__(question.device, caches or caches_of_a_model(question.device, largest))
+        self._counted = not self._timer.cold or not can_be_copied(self._made)
+        self._operands: list[Operands] = []
+        self._runs: dict[str, list[Run]] = {}
+
+    def truth(self, asked: OpSpec) -> Truth:
+        """What the inputs of all choices lead to. Raises NoReference."""
+        try:
+            if self._numbers is not None:
+                return self._numbers.truth(asked.precision)
+            return true_product(asked, self._question.given)
+        except (RuntimeError, IndexError) as error:  # no memory for it, or odd operands
+            raise NoReference(torch_api.describe(error)) from error
+
+    def exact(self, asked: OpSpec, truth: Truth) -> Exact | None:
+        """The same element by element; None where no such bound is known."""
+        if self._numbers is not None:
+            return None
+        try:
+            return exact_product(asked, self._question.given, truth)
+        except (RuntimeError, IndexError, NoReference):  # no memory for it, or odd operands
+            return None
+
+    def check(self, hash: str, right: Truth | None) -> bool:
+        """Run a choice on tensors that nobody else uses; whether its result could be compared.
+
+        Raises ChoiceBroke where the result is wrong, or not there after a timed sample, and where
+        processes are left behind.
+        """
+        self._runs.clear()
+        self._operands = []
+        result = self._guarded(hash, lambda: self._result(hash))
+        own = self._question.own(hash)
+        expected = right if own is None else own.expected()
+        if expected is None:
+            return False
+        try:
+            expected.check(result)
+        except WrongResult as error:
+            raise ChoiceBroke(hash, str(error)) from error
+        return True
+
+    def _result(self, hash: str) -> Tensor:
+        """The first time of one call, later of a timed sample where the choice has an output."""
+        operands = copied_operands({hash: self._made[hash]}, bytes_at_random_offset)
+        out = operands[hash][-1]
+        out.fill_(math.nan if out.is_floating_point() else -7)
+        run = self._question.run_function(hash, operands)
+        if hash in self._repeats:
+            self._timer.sample([run], self._repeat(hash))
+            given = None if self._question.returned(hash, out) is None else run()
+        else:
+            with self._house.leaving_nobody():
+                given = run()
+        self._timer.wait()
+        result = self._question.returned(hash, given)
+        return self._computed(operands[hash]) if result is None else result
+
+    def _computed(self, operands: Sequence[Tensor]) -> Tensor:
+        """What was written to the output, and where the result is in more than that, all of it."""
+        if self._numbers is None:
+            return operands[-1]
+        return self._numbers.result(operands)
+
+    def output_of(self, hash: str, exact: Exact | None) -> OutputSample:
+        """What it gives for the inputs that all choices get. Raises ChoiceBroke."""
+        self._runs.clear()
+        self._operands = []
+        return self._guarded(hash, lambda: self._output_of(hash, exact))
+
+    def _output_of(self, hash: str, exact: Exact | None) -> OutputSample:
+        operands = self._question.alike(
+            hash, copied_operands({hash: self._made[hash]}, bytes_at_random_offset)
+        )
+        out = operands[hash][-1]
+        run = self._question.run_function(hash, operands)
+
+        def result() -> Tensor:
+            out.fill_(math.nan if out.is_floating_point() else -7)
+            returned = self._question.returned(hash, run())
+            self._timer.wait()
+            return self._computed(operands[hash]) if returned is None else returned
+
+        if exact is not None:
+            exact = bound_of(self._question.choices[hash], exact, out.dtype)
+        return sample_output(result, exact)
+
+    def renew(self, hashes: Sequence[str]) -> None:
+        self._start(hashes)
+        if not self._counted:
+            self._counted = True
+            self._copies = self._copies_of(hashes)
+            self._start(hashes)
+
+    def sample(self, hash: str) -> Sample:
+        return self._guarded(hash, lambda: self._sample(hash, self._runs[hash]))
+
+    def _start(self, hashes: Sequence[str]) -> None:
+        """Make the operands anew, and what runs each choice on each copy of them."""
+        self._runs.clear()
+        self._operands = []  # their memory can be used again
+        self._operands = self._moved({hash: self._made[hash] for hash in hashes})
+        for hash in hashes:
+            self._runs[hash] = self._guarded(hash, functools.partial(self._started, hash))
+
+    def _moved(self, made: Operands) -> list[Operands]:
+        while True:
+            try:
+                return [copied_operands(made, bytes_at_random_offset) for _ in range(self._copies)]
+            except torch.OutOfMemoryError:
+                if self._copies == 1:
+                    raise
+                self._copies //= 2
+
+    def _copies_of(self, hashes: Sequence[str]) -> int:
+        """As many as the longest row of calls, and as there is memory for."""
+        made = {hash: self._made[hash] for hash in hashes}
+        wanted = max(self._repeats[hash].copies for hash in hashes)
+        return copies_that_fit(wanted, bytes_of(made), self._question.device)
+
+    def _started(self, hash: str) -> list[Run]:
+        runs = [self._question.run_function(hash, operands) for operands in self._operands]
+        runs[0]()
+        self._timer.wait()
+        if hash not in self._repeats:
+            self._repeats[hash] = self._timer.repeat(runs[0])
+        return runs
+
+    def _guarded(self, hash: str, action: Callable[[], T]) -> T:
+        try:
+            with self._mark.at("running", hash):
+                try:
+                    return action()
+                finally:
+                    self._house.tidy()
+        except LeftRunning as error:
+            raise ChoiceBroke(hash, str(error)) from error
+        except BaseException as error:  # whatever a kernel raises is the end of this choice alone
+            raise ChoiceBroke(hash, torch_api.describe(error)) from error
+
+
+class NothingMeasured(Exception):
     """There is no measurement; one line says why."""
 
 
@@ -54,7 +238,7 @@ def run(job: MeasureJob, tell: TellProgress, mark: Mark) -> MeasureResult:
     set_threads(job.threads)
     try:
         return _measured(job, settings, tell, mark)
-    except (NotMeasured, NotRebuildable) as error:
+    except (NothingMeasured, NotRebuildable) as error:
         return MeasureResult(ok=False, reason=str(error), modes=len(torch_api.MODES))
     finally:
         if torch.cuda.is_initialized():
@@ -91,9 +275,9 @@ def _measured(
     able = [hash for hash in hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
     rounds, unchecked, caches = Rounds([]), tuple[str, ...](), job.caches
-    found: dict[str, Seen] = {}
+    found: dict[str, OutputSample] = {}
     if able:
-        with place_of(question.device).current():
+        with benchmark_device(question.device).current():
             bench = ChoiceBench(question, able, mark, job.caches, caught.numbers)
             rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names), found)
         caches = bench.caches
@@ -120,13 +304,13 @@ def _rounds(
     bench: ChoiceBench,
     able: Sequence[str],
     hear: OnRounds,
-    found: dict[str, Seen],
+    found: dict[str, OutputSample],
 ) -> tuple[Rounds, tuple[str, ...]]:
     """What was seen of those whose results are right, and a sentence on those that could not be
     checked. `found` is told what each one computes."""
     bench.set_reference(_operations(job.key, question.columns))
     given = options_of(job.key, job.hashes, job.options)
-    asked = asked_of(job.op, job.precision, question.choices.values(), question.sizes, given)
+    asked = op_spec_of(job.op, job.precision, question.choices.values(), question.sizes, given)
     try:
         right, unknown = bench.truth(asked), ""
     except NoReference as error:
@@ -139,7 +323,7 @@ def _rounds(
             if not bench.check(hash, right):
                 unchecked.append(hash)
             if not asked.adds_up:
-                found[hash] = bench.seen(hash, exact)
+                found[hash] = bench.output_of(hash, exact)
         except ChoiceBroke as broken:
             wrong[hash] = broken.reason
     exact = None  # its memory can be used again
@@ -196,13 +380,13 @@ def _recorded(
     names: Mapping[str, str],
     unchecked: tuple[str, ...],
     caches: Caches,
-    found: Mapping[str, Seen],
+    found: Mapping[str, OutputSample],
 ) -> tuple[Measurement, str | None]:
-    """The measurement, and the log of the session that it was written as. Raises NotMeasured where
-    no choice could be run."""
+    """The measurement, and the log of the session that it was written as. Raises NothingMeasured
+    where no choice could be run."""
     if not rounds.standings:
         hash, reason = next(iter(rounds.failed.items()))
-        raise NotMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
+        raise NothingMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
     log = recording.session_without_tunings()
     outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
     measurement = measurement_of(job.key, rounds, names, log.session, outputs, caches, unchecked)

@@ -1,8 +1,8 @@
-"""Is a captured graph faster with other choices? It is compiled once for each arm, and whole passes
-are timed in turn until that is clear.
+"""Inductor's selector with choices put in place, as raised numbers of a pin would put them there.
 
-The graph's text is read as data, see `worker.trial.program`. The worker's cache dir is a private
-one, so nothing of the person's is touched but the log in which the trial is recorded.
+A pin that stock PyTorch follows is nothing but numbers: its rivals' times are raised. So the
+selector sees the same here, and whatever Inductor decides by these times, such as what it fuses
+with what, it decides as a program with the pin.
 """
 
 from __future__ import annotations
@@ -12,38 +12,163 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from backend.cache.autotune import raise_ms
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.disk.trusted import opened_file
 from backend.errors import UnsafePath
-from backend.inductor.benchmark.places import place_of
+from backend.inductor.benchmark.request import benchmark_device
 from backend.inductor.hooks import recording
 from backend.inductor.hooks.environment import home
 from backend.inductor.torch import tuning as torch_api
-from backend.inductor.torch.compiling import CompiledGraph
+from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_graph
+from backend.inductor.torch.settings import usable_settings
+from backend.inductor.torch.tuning import ChoiceCaller
 from backend.measure.disturbance import disturbances
 from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
 from backend.model.events import GraphTried, SessionEnded
-from backend.model.graph import Arm, Trial, TrialArm
+from backend.model.graph import Arm, Trial, TrialArm, hashes_of
+from backend.model.origin import is_own
+from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
 from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import BadJob, TrialJob, TrialResult
-from backend.worker.device_hashes import as_asked, root_of
-from backend.worker.problem import set_threads
+from backend.worker.device_hashes import as_asked, root_of, why_not_offered
+from backend.worker.problem import set_threads, template_choices
 from backend.worker.protocol import TellProgress
-from backend.worker.trial.arms import NotCompiled, compile_arm
 from backend.worker.trial.drawn import NotDrawable, drawn_constants, drawn_inputs
-from backend.worker.trial.expressions import Refused
-from backend.worker.trial.kernels import changed, kernels_of
-from backend.worker.trial.outputs import Difference, WrongResult, allowed_error, difference
-from backend.worker.trial.passes import ArmRounds, PassBench
-from backend.worker.trial.program import Program, program_of
+from backend.worker.trial.passes import (
+    ArmRounds,
+    OutputDifference,
+    OutputsDiffer,
+    PassBench,
+    allowed_error,
+    changed,
+    difference,
+    kernels_of,
+)
+from backend.worker.trial.program import CapturedProgram, TensorInput, program_of
+from backend.worker.trial.text import TextRefused
+
+
+class SwapSelector(torch_api.LazySelector):
+    """`swaps` are the choices to put in place; `offered` tells what was there to choose from."""
+
+    def __init__(self, swaps: Mapping[TuningKey, str]) -> None:
+        super().__init__()
+        self._swaps = swaps
+        self._templates = any(map(is_own, swaps.values()))
+        self.offered: dict[TuningKey, dict[str, str]] = {}
+
+    def __call__(
+        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        if len(choices) < 2 and not torch_api.wants_tuning():
+            return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
+        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
+        wanted = self._swaps.get(key)
+        if self._templates and wanted is not None and is_own(wanted):
+            choices = [*choices, *template_choices(name, choices, input_nodes, layout)]
+            own = [choice for choice in choices if choice.hash_key() == wanted]
+            self._saw(key, choices)
+            choices = own or choices
+        self._saw(key, choices)
+        return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
+
+    def _saw(self, key: TuningKey, choices: Any) -> None:
+        names = self.offered.setdefault(key, {})
+        names.update({choice.hash_key(): str(choice.name) for choice in choices})
+
+    def lookup(
+        self,
+        choices: list[ChoiceCaller],
+        op: str,
+        inputs: str,
+        benchmark: Callable[..., Any] | None,
+        **kwargs: Any,
+    ) -> Any:
+        timings = super().lookup(choices, op, inputs, benchmark, **kwargs)
+        wanted = self._swaps.get(TuningKey(op, inputs, torch_api.precision()))
+        if wanted is None or not any(choice.hash_key() == wanted for choice in timings):
+            return timings
+        return {
+            choice: ms if choice.hash_key() == wanted else raise_ms(ms)
+            for choice, ms in timings.items()
+        }
+
+
+class ArmNotCompiled(Exception):
+    """The graph cannot be compiled so; one line says why."""
+
+
+def compile_arm(
+    program: CapturedProgram,
+    constants: Mapping[str, Any],
+    weights: Sequence[Any],
+    arm: Arm,
+    *,
+    stock: bool,
+) -> CompiledGraph:
+    """`weights` are the drawn inputs, some of which may become constants.
+
+    Raises ArmNotCompiled, also where a choice of the arm is not what was compiled.
+    """
+    swaps = hashes_of(arm)
+    selector = SwapSelector(swaps)
+    torch_api.set_selector(None if stock else selector)
+    try:
+        compiled = _compiled_arm(program, constants, weights, graph_cache=stock)
+    except Exception as error:  # whatever the compiler raises is this arm's answer
+        raise ArmNotCompiled(f"it does not compile: {torch_api.describe(error)}") from error
+    finally:
+        torch_api.set_selector(None)
+    for swap in () if stock else arm:
+        offered = selector.offered.get(swap.key)
+        if offered is None:
+            raise ArmNotCompiled(f"the graph does not ask for {swap.op} {swap.inputs}")
+        if swap.hash not in offered:
+            names = ", ".join(sorted(offered.values()))
+            line = f"{swap.hash} is none of its {counted(len(offered), 'choice')} here ({names})"
+            why = why_not_offered(swap.hash, offered)
+            raise ArmNotCompiled(f"{line}; {why}" if why else line)
+    return compiled
+
+
+def _compiled_arm(
+    program: CapturedProgram,
+    constants: Mapping[str, Any],
+    weights: Sequence[Any],
+    *,
+    graph_cache: bool,
+) -> CompiledGraph:
+    head = program.head
+    stand_ins = StandIns(head.symbols)
+    inputs = [_stand_in(stand_ins, program, given) for given in program.inputs]
+    module = program.module(constants)
+    settings = usable_settings(head.config)
+    return compile_graph(
+        module, inputs, stand_ins, head, settings, weights, graph_cache=graph_cache
+    )
+
+
+def _stand_in(stand_ins: StandIns, program: CapturedProgram, given: Any) -> Any:
+    symbols = stand_ins.symbols
+    if not isinstance(given, TensorInput):
+        return given.value(symbols)
+    return stand_ins.tensor(
+        [size(symbols) for size in given.sizes],
+        [stride(symbols) for stride in given.strides],
+        given.dtype,
+        program.storages[given.storage].device,
+        given.offset(symbols),
+    )
+
 
 KEPT_ARMS = 16
 """Compiled arms of the last graph, for another trial of it."""
@@ -53,7 +178,7 @@ LOST_SHARE = 0.1
 """Share of the rounds that another process spoiled, from which on that is told."""
 
 
-class NotTried(Exception):
+class NothingTried(Exception):
     """There is no trial; one line says why."""
 
 
@@ -66,24 +191,24 @@ def run(job: TrialJob, tell: TellProgress, mark: Mark) -> TrialResult:
         program, digest = _program(layout, job.graph)
         with _as_the_program(program, job.threads):
             return _tried(job, layout, _kept_for(program, digest, job), tell, mark)
-    except (NotTried, Refused, NotDrawable) as error:
+    except (NothingTried, TextRefused, NotDrawable) as error:
         return TrialResult(ok=False, reason=str(error))
 
 
-def _program(layout: Layout, graph: str) -> tuple[Program, str]:
+def _program(layout: Layout, graph: str) -> tuple[CapturedProgram, str]:
     if not (graph.isascii() and graph.isalnum() and len(graph) <= 64):
-        raise NotTried("that is no id of a graph")
+        raise NothingTried("that is no id of a graph")
     path = layout.graphs / f"{graph}.py"
     try:
         with opened_file(layout.root, path) as descriptor:
             data = os.pread(descriptor, MOST_BYTES + 1, 0)
     except (OSError, UnsafePath) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise NotTried(f"the text of graph {graph} cannot be read: {reason}") from error
+        raise NothingTried(f"the text of graph {graph} cannot be read: {reason}") from error
     try:
         program = program_of(_for_this_gpu(data.decode()))
-    except (Refused, UnicodeDecodeError) as error:
-        raise NotTried(f"{path.name} is no captured graph of ours: {error}") from error
+    except (TextRefused, UnicodeDecodeError) as error:
+        raise NothingTried(f"{path.name} is no captured graph of ours: {error}") from error
     return program, hashlib.sha256(data).hexdigest()
 
 
@@ -98,13 +223,13 @@ def _for_this_gpu(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _as_the_program(program: Program, threads: int | None) -> Iterator[None]:
+def _as_the_program(program: CapturedProgram, threads: int | None) -> Iterator[None]:
     """With its threads and its precision of products."""
     precision = torch_api.precision()
     try:
         torch_api.set_precision(program.head.precision)
     except (RuntimeError, ValueError) as error:
-        raise NotTried(torch_api.describe(error)) from error
+        raise NothingTried(torch_api.describe(error)) from error
     set_threads(threads or program.head.threads)
     try:
         yield
@@ -121,7 +246,7 @@ class _Kept:
     """The arms of one graph that were compiled in this process, under circumstances `key`."""
 
     key: tuple[object, ...]
-    program: Program
+    program: CapturedProgram
     constants: Mapping[str, Any]
     arms: dict[Arm, CompiledGraph] = field(default_factory=dict)
 
@@ -137,7 +262,7 @@ class _Kept:
 _last: _Kept | None = None
 
 
-def _kept_for(program: Program, digest: str, job: TrialJob) -> _Kept:
+def _kept_for(program: CapturedProgram, digest: str, job: TrialJob) -> _Kept:
     global _last
     caches = Layout(home.current()).autotune
     signs = sorted((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in caches.glob("*"))
@@ -167,7 +292,7 @@ def _compiled(
             try:
                 with mark.at("compiling", _blamed(arm)):
                     made = compile_arm(kept.program, kept.constants, inputs, arm, stock=job.stock)
-            except NotCompiled as error:
+            except ArmNotCompiled as error:
                 failed[str(at)] = str(error)
                 continue
             while len(kept.arms) >= KEPT_ARMS:
@@ -191,17 +316,17 @@ def _tried(
     inputs = drawn_inputs(kept.program)
     compiled, failed = _compiled(kept, inputs, arms, job, tell, mark)
     if "0" in failed:
-        raise NotTried(f"the baseline: {failed['0']}")
+        raise NothingTried(f"the baseline: {failed['0']}")
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
     device = _device(kept.program)
-    with place_of(device).current():
+    with benchmark_device(device).current():
         bench = PassBench(inputs, compiled, device, mark, blamed)
         del inputs
         try:
             rounds, differences = _rounds(job, kept.program, bench, compiled, failed, tell)
             uncaptured = bench.uncaptured
         except ChoiceBroke as broken:
-            raise NotTried(f"the baseline cannot be run: {broken.reason}") from broken
+            raise NothingTried(f"the baseline cannot be run: {broken.reason}") from broken
         finally:
             bench.close()
             if kept.constant_bytes * len(kept.arms) > KEPT_BYTES:
@@ -232,7 +357,7 @@ def _tried(
     return TrialResult(True, trial=replace(trial, trouble=(*trial.trouble, lost)))
 
 
-def _device(program: Program) -> torch.device:
+def _device(program: CapturedProgram) -> torch.device:
     devices = [storage.device for storage in program.storages]
     devices += [constant.device for constant in program.constants]
     return next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
@@ -240,16 +365,16 @@ def _device(program: Program) -> torch.device:
 
 def _rounds(
     job: TrialJob,
-    program: Program,
+    program: CapturedProgram,
     bench: PassBench,
     compiled: Mapping[str, CompiledGraph],
     failed: dict[str, str],
     tell: TellProgress,
-) -> tuple[ArmRounds, dict[str, Difference]]:
+) -> tuple[ArmRounds, dict[str, OutputDifference]]:
     """What was seen of the arms that compute the same as the first. Raises ChoiceBroke for it."""
     first = bench.outputs("0")
     allowed = allowed_error(program)
-    differences: dict[str, Difference] = {}
+    differences: dict[str, OutputDifference] = {}
     for arm in compiled:
         try:
             differences[arm] = difference(first, bench.outputs(arm), allowed)
@@ -257,7 +382,7 @@ def _rounds(
             if arm == "0":
                 raise
             failed[arm] = broken.reason
-        except WrongResult as error:
+        except OutputsDiffer as error:
             failed[arm] = str(error)
     if "0" in failed:
         raise ChoiceBroke("0", f"it computes something else each time: {failed['0']}")
@@ -293,7 +418,7 @@ def _arm(
     arm: Arm,
     at: str,
     rounds: ArmRounds,
-    differences: Mapping[str, Difference],
+    differences: Mapping[str, OutputDifference],
     kernels: Mapping[str, tuple[str, ...]],
 ) -> TrialArm:
     if at in rounds.failed:

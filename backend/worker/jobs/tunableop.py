@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.cuda import tunable
 
 from backend.errors import brief
 from backend.processes.shared import Mark
@@ -32,8 +33,6 @@ def run(job: TunableOpJob, tell: TellProgress, mark: Mark) -> TunableOpResult:
     why = _why_not()
     if why:
         return TunableOpResult(able=False, reason=f"PyTorch {torch.__version__} {why}")
-    from torch.cuda import tunable  # not in older releases
-
     for name in _OURS:
         os.environ.pop(f"PYTORCH_TUNABLEOP_{name}", None)
     tunable.set_filename(str(folder / f"results-{os.getpid()}.csv"))
@@ -59,12 +58,6 @@ def run(job: TunableOpJob, tell: TellProgress, mark: Mark) -> TunableOpResult:
 def _why_not() -> str:
     """Why this PyTorch cannot tune here; empty if it can."""
     try:
-        from torch.cuda import tunable
-    except ImportError:
-        return "has no TunableOp for programs: take 2.6 or newer"
-    if not hasattr(tunable, "tune_gemm_in_file"):
-        return "cannot tune a list of products: take 2.6 or newer"
-    try:
         tunable.is_enabled()
     except AttributeError:
         return "is built without TunableOp, which builds for ROCm and CUDA have"
@@ -74,8 +67,6 @@ def _why_not() -> str:
 def _tune(line: str, untuned: Path) -> str:
     """What PyTorch says against it, in a line; it warns of what it leaves out, and raises for what
     it cannot read."""
-    from torch.cuda import tunable
-
     untuned.write_text(f"{line}\n")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -23,9 +23,8 @@ from backend.cache.variants import ChoiceVariants
 from backend.counted import counted
 from backend.disk.layout import Layout, cache_dir
 from backend.errors import CacheUnreadable, StoreError
-from backend.inductor.hooks import retuning, selector
+from backend.inductor.hooks import selector
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.retuning import Budget, KeptAs, Task
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
 from backend.model.choice import Choice, sort_choices
@@ -41,6 +40,7 @@ from backend.model.events import (
 from backend.processes.shared import Mark
 from backend.processes.supervisor import House
 from backend.wire.jobs import TuneJob, TuneResult
+from backend.worker import retuning
 from backend.worker.problem import (
     Recipe,
     asked_problem,
@@ -50,18 +50,19 @@ from backend.worker.problem import (
     settings_of,
 )
 from backend.worker.protocol import TellProgress
-from backend.worker.rebuilt import NotRebuildable
+from backend.worker.rebuilt import NotRebuildable, compile_asking
+from backend.worker.retuning import Budget, KeptAs, Task
 
 
-class NotTuned(Exception):
+class NothingTuned(Exception):
     """Nothing was tuned; one line says why."""
 
 
-class SingleChoice(NotTuned):
+class OneChoiceOffered(NothingTuned):
     """There is one choice, which Inductor takes without timing it."""
 
 
-class OtherMode(NotTuned):
+class OtherMode(NothingTuned):
     """The cache tells that this key was tuned in another mode."""
 
 
@@ -78,12 +79,12 @@ def run(job: TuneJob, tell: TellProgress, mark: Mark) -> TuneResult:
         return _Tuning(asked_problem(job), job, settings, tell, mark).result()
     except OtherMode as error:
         return TuneResult(ok=False, reason=str(error), conclusive=False, modes=modes)
-    except (NotTuned, NotRebuildable) as error:
-        single = isinstance(error, SingleChoice)
+    except (NothingTuned, NotRebuildable) as error:
+        single = isinstance(error, OneChoiceOffered)
         return TuneResult(ok=False, reason=str(error), modes=modes, single=single)
 
 
-class Visits(retuning.Visits):
+class MarkedTimings(retuning.ChoiceTimings):
     """The mark says which choice is timed; what it leaves behind or damages is its own failure."""
 
     def __init__(self, mark: Mark, job: TuneJob) -> None:
@@ -115,7 +116,7 @@ class _Tuning:
         self._settings = settings
         self._tell = tell
         budget = Budget(job.budget)
-        visits = Visits(mark, job)
+        visits = MarkedTimings(mark, job)
         kept_as = KeptAs(ChoiceVariants(cache_dir()), job.kept_as, job.others)
         self._task = Task(problem.is_met_by, budget, not job.any_mode, visits, kept_as)
         self._story = Story(tell, lambda: budget.left, kept_as)
@@ -123,24 +124,18 @@ class _Tuning:
     def result(self) -> TuneResult:
         version = str(torch.__version__)
         if not versions.known(version):
-            raise NotTuned(
+            raise NothingTuned(
                 f"torch {version} is not known to the hooks ({versions.range_text()} are), so "
                 "nothing can be recorded"
             )
         set_precision(self._problem.key)
         program = rebuild_asked(self._problem, self._job.options)
         _watch_failures()
-        torch_api.set_selector(retuning.selector(self._task, self._story, self._job.templates))
+        selector = retuning.selector(self._task, self._story, self._job.templates)
         self._tell(f"compiling {self._problem.op}")
-        settings = torch_api.compile_settings(
-            {**self._settings, **program.settings}, freezing=program.freezing, graph_cache=False
-        )
-        begin, trouble = time.monotonic(), ""
+        begin = time.monotonic()
         try:
-            with settings, torch.no_grad():
-                program.compiled()(*program.arguments)
-        except Exception as error:  # whatever the compiler raises is the job's answer
-            trouble = torch_api.describe(error)
+            trouble = compile_asking(selector, program, self._settings)
         finally:
             self._story.taken_over(self._task.taken_over)
             self._story.end()
@@ -148,16 +143,16 @@ class _Tuning:
         return self._kept(time.monotonic() - begin, trouble)
 
     def _check(self, trouble: str) -> None:
-        """Raises NotTuned or NotRebuildable where no time was measured and kept."""
+        """Raises NothingTuned or NotRebuildable where no time was measured and kept."""
         task, op = self._task, self._problem.op
         if task.other_mode:
             raise OtherMode(f"{op} was tuned in another mode: its choices are others")
         if task.lost:
-            raise NotTuned(f"the times were measured but not kept: {task.lost}")
+            raise NothingTuned(f"the times were measured but not kept: {task.lost}")
         if task.written:
             return
         if trouble:
-            raise NotTuned(f"it does not compile: {trouble}")
+            raise NothingTuned(f"it does not compile: {trouble}")
         if task.key is None:
             asked = "; ".join(f"{key.op} {key.inputs}" for key in task.asked) or "nothing"
             raise NotRebuildable(
@@ -165,10 +160,10 @@ class _Tuning:
             )
         by = self._story.selected.by if self._story.selected else None
         if by == "deterministic":
-            raise NotTuned("deterministic mode is on, in which Inductor measures nothing")
+            raise NothingTuned("deterministic mode is on, in which Inductor measures nothing")
         labels = [choice.label for choice in self._story.choices]
         names = ", ".join(labels) or "no choice"
-        kind = SingleChoice if len(labels) == 1 else NotTuned
+        kind = OneChoiceOffered if len(labels) == 1 else NothingTuned
         raise kind(f"there is nothing to choose from: Inductor offers {names}")
 
     def _kept(self, seconds: float, trouble: str) -> TuneResult:
@@ -178,10 +173,10 @@ class _Tuning:
         try:
             file = read_cache(path)
         except CacheUnreadable as error:
-            raise NotTuned(f"the times were measured but not kept: {error}") from error
+            raise NothingTuned(f"the times were measured but not kept: {error}") from error
         lost = task.written.keys() - file.entries.get(key, {}).keys()
         if lost:
-            raise NotTuned(
+            raise NothingTuned(
                 f"{counted(len(lost), 'time was', 'times were')} measured but not kept in {path}"
             )
         return TuneResult(

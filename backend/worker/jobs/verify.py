@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from backend.counted import counted
-from backend.inductor.hooks import environment as templates_wanted
+from backend.inductor.hooks.environment import separate_graphs
 from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, generated_code
@@ -33,16 +33,22 @@ from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
 from backend.wire.jobs import VerifyJob, VerifyResult
 from backend.worker.device_hashes import why_not_offered
-from backend.worker.problem import ours, rebuild_key, set_precision, set_threads, settings_of
+from backend.worker.problem import (
+    rebuild_key,
+    set_precision,
+    set_threads,
+    settings_of,
+    template_choices,
+)
 from backend.worker.protocol import TellProgress
 from backend.worker.rebuilt import NotRebuildable, Rebuilt
 
 
-class NotVerified(Exception):
+class PinNotCalled(Exception):
     """The pinned choice was not seen to be called; one line says why."""
 
 
-class NotInThisMode(NotVerified):
+class NotInThisMode(PinNotCalled):
     """Inductor was not tuned in this mode: it has other choices than those in the cache.
 
     The mode changes hashes of Triton choices alone: with none `offered`, no other need be tried.
@@ -53,12 +59,12 @@ class NotInThisMode(NotVerified):
         self.conclusive = not any(kind_of(hash) == "triton" for hash in offered)
 
 
-class NotCompiled(NotVerified):
+class DoesNotCompile(PinNotCalled):
     """It does not compile; what a failed compile leaves in the process is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class GeneratedCode:
     """One compile: the generated source, comparable; and what the selector was asked."""
 
     code: str
@@ -75,23 +81,25 @@ def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
         return replace(result, modes=modes, torch=str(torch.__version__))
     except NotInThisMode as error:
         return VerifyResult(False, str(error), error.conclusive, modes)
-    except NotCompiled as error:
+    except DoesNotCompile as error:
         return VerifyResult(False, str(error), spent=True, modes=modes)
     except NotRebuildable as error:
         return VerifyResult(False, str(error), rebuilt=False, modes=modes)
-    except NotVerified as error:
+    except PinNotCalled as error:
         return VerifyResult(False, str(error), modes=modes)
 
 
 @contextlib.contextmanager
 def _current(gpu: int | None) -> Iterator[None]:
-    """Let that GPU be the one that torch uses. Raises NotVerified."""
+    """Let that GPU be the one that torch uses. Raises PinNotCalled."""
     if gpu is None:
         yield
         return
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if gpu >= count:
-        raise NotVerified(f"torch sees {counted(count, 'GPU')} here, and none with the index {gpu}")
+        raise PinNotCalled(
+            f"torch sees {counted(count, 'GPU')} here, and none with the index {gpu}"
+        )
     with torch.cuda.device(gpu):
         yield
 
@@ -106,7 +114,7 @@ class _Alone(NamedTuple):
 
 
 MOST_ALONE = 100
-_alone: dict[_Alone, Compiled] = {}
+_alone: dict[_Alone, GeneratedCode] = {}
 """What was compiled with one choice alone, for the next time that its pin is verified."""
 
 
@@ -120,7 +128,7 @@ class _Verification:
         self._mode = settings
         templates = is_own(job.hash)
         if templates:  # their graphs are kept apart
-            templates_wanted.separate_graphs()
+            separate_graphs()
         self._selector = ProbeSelector(templates)
 
     def result(self) -> VerifyResult:
@@ -140,7 +148,7 @@ class _Verification:
                 names,
             )
         if not usual.code:
-            raise NotVerified("Inductor generated no code for it")
+            raise PinNotCalled("Inductor generated no code for it")
         called = self._called(program, usual, alone, names)
         how = "as compiled now" if usual.sight.offered else "as found in the compiled-graph cache"
         proof = (
@@ -158,7 +166,7 @@ class _Verification:
         return VerifyResult(False, reason, kernel=names[called], hash=called, proof=proof)
 
     def _offered(self, sight: Sight) -> dict[str, str]:
-        """The choices of our key. Raises NotVerified if the op is another, or lacks the pin's."""
+        """The choices of our key. Raises PinNotCalled if the op is another, or lacks the pin's."""
         if self._key not in sight.offered:
             asked = "; ".join(f"{key.op} {key.inputs}" for key in sight.offered) or "nothing"
             raise NotRebuildable(
@@ -180,7 +188,7 @@ class _Verification:
         return names
 
     def _called(
-        self, program: Rebuilt, usual: Compiled, alone: Compiled, names: dict[str, str]
+        self, program: Rebuilt, usual: GeneratedCode, alone: GeneratedCode, names: dict[str, str]
     ) -> str | None:
         """The hash of the choice whose code `usual` is."""
         if usual.code == alone.code:
@@ -192,7 +200,7 @@ class _Verification:
                     return other
         return None
 
-    def _alone(self, program: Rebuilt, hash: str) -> Compiled:
+    def _alone(self, program: Rebuilt, hash: str) -> GeneratedCode:
         """Compiled with that choice as the only one, in this process: what no file can change."""
         mode = tuple(sorted(self._mode.items()))
         asked = _Alone(self._key, hash, self._told, mode, torch.get_num_threads(), self._gpu)
@@ -205,9 +213,9 @@ class _Verification:
                 _alone[asked] = compiled
         return compiled
 
-    def _compile(self, program: Rebuilt, only: str | None) -> Compiled:
-        """Compile up to the source. Raises NotCompiled if that fails for a reason of its own, and
-        NotRebuildable if it does so before any op was asked for."""
+    def _compile(self, program: Rebuilt, only: str | None) -> GeneratedCode:
+        """Compile up to the source. Raises DoesNotCompile if that fails for a reason of its own,
+        and NotRebuildable if it does so before any op was asked for."""
         self._selector.sight = sight = Sight()
         self._selector.only = None if only is None else (self._key, only)
         settings = torch_api.compile_settings(
@@ -225,9 +233,9 @@ class _Verification:
                 trouble = torch_api.describe(error)
                 raise NotRebuildable(f"{self._key.op} does not compile: {trouble}") from error
             if sight.untimed or lacking:
-                return Compiled("", sight)
-            raise NotCompiled(f"it does not compile: {torch_api.describe(error)}") from error
-        return Compiled(_comparable(code), sight)
+                return GeneratedCode("", sight)
+            raise DoesNotCompile(f"it does not compile: {torch_api.describe(error)}") from error
+        return GeneratedCode(_comparable(code), sight)
 
 
 _COMMENT = re.compile(r"\s*(?:#(?!include|define|pragma|if|el|endif)|$)")
@@ -269,7 +277,7 @@ class ProbeSelector(torch_api.LazySelector):
         key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
         only = self.only[1] if self.only is not None and self.only[0] == key else None
         if self._pins is not None:
-            choices = [*choices, *ours(name, choices, input_nodes, layout)]
+            choices = [*choices, *template_choices(name, choices, input_nodes, layout)]
             pin = self._pins.find(key, torch_api.system_hash())
             only = only or (pin.hash if pin else None)
         self.sight.offered[key] = {choice.hash_key(): choice.name for choice in choices}

@@ -2,7 +2,9 @@
 
 Numbers are such that deep graphs neither overflow nor vanish: weights are scaled by what is summed
 up over them, what has one dimension (a bias, a scale, a variance) lies around 1. Whole numbers may
-be indices: they stay below what they index, or are 0. Groups of rows end at even distances.
+be indices: they stay below what they index, or are 0. Groups of rows end at even distances. Block
+masks of flex attention are as their masks make them: drawn as other whole numbers are, they would
+say that no block is to be computed.
 """
 
 from __future__ import annotations
@@ -14,10 +16,69 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.worker.flex.masks import draw_masks
-from backend.worker.trial.constants import constant_tensor, generator_of
-from backend.worker.trial.inputs import SizeInput, TensorInput
-from backend.worker.trial.program import Program
+from backend.inductor.torch.captured import flex_op, functions_of
+from backend.inductor.torch.compiling import StandIns
+from backend.model.problem import TensorSpec
+from backend.wire.flex import FUNCTIONS
+from backend.worker.flex_call import AttentionCall, FunctionRef, TensorRef
+from backend.worker.flex_numbers import Numbers
+from backend.worker.trial.program import CapturedProgram, SizeInput, TensorInput
+from backend.worker.trial.text import constant_tensor, generator_of
+
+
+def draw_masks(program: CapturedProgram, inputs: Sequence[Any]) -> None:
+    """Give the `inputs` that are block masks, or whole numbers that a function reads, the numbers
+    that a recorded call of its own would have. Raises what torch raises."""
+    module = program.module({each.name: constant_tensor(each, {}) for each in program.constants})
+    stand_ins = StandIns({})
+    stands = [
+        stand_ins.tensor(each.shape, each.stride(), each.dtype, each.device, 0)
+        if isinstance(each, Tensor)
+        else each
+        for each in inputs
+    ]
+    stand_ins.spread(module, stands)
+    nodes = list(module.graph.nodes)
+    given = dict(zip((node for node in nodes if node.op == "placeholder"), inputs, strict=True))
+    for node in nodes:
+        if not flex_op(node.target):
+            continue
+        call, sources = _call(program, node)
+        numbers = Numbers(call.op, call)
+        for at, source in enumerate(sources):
+            value = given.get(source)
+            made = numbers.given(-1, f"t{at}") if isinstance(value, Tensor) else None
+            if isinstance(value, Tensor) and made is not None and not made.is_floating_point():
+                value.copy_(made)
+
+
+def _call(program: CapturedProgram, node: Any) -> tuple[AttentionCall, list[Any]]:
+    """The call as if it had been recorded alone, and the node of each of its tensors."""
+    op = flex_op(node.target)
+    own = dict(zip(functions_of(node), FUNCTIONS[op], strict=True))
+    sources: dict[Any, TensorSpec] = {}
+
+    def read(value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            if str(value.target) in own and value.op == "get_attr":
+                return FunctionRef(own[str(value.target)])
+            made = value.meta["val"]
+            if not isinstance(made, Tensor):
+                return made
+            sources.setdefault(value, _spec(made))
+            return TensorRef(list(sources).index(value))
+        if isinstance(value, (tuple, list)):
+            return tuple(map(read, value))
+        return dict(value) if isinstance(value, dict) else value
+
+    arguments = tuple(map(read, node.args))
+    functions = {kind: program.functions[name] for name, kind in own.items()}
+    return AttentionCall(op, arguments, tuple(sources.values()), functions), list(sources)
+
+
+def _spec(made: Tensor) -> TensorSpec:
+    return TensorSpec(str(made.device), str(made.dtype), tuple(made.shape), made.stride(), 0)
+
 
 MOST_BYTES = 1 << 42
 """Of one storage; what is larger is no size, but a mistake."""
@@ -27,7 +88,7 @@ class NotDrawable(Exception):
     """There are no such tensors here; one line says why."""
 
 
-def drawn_inputs(program: Program) -> list[Any]:
+def drawn_inputs(program: CapturedProgram) -> list[Any]:
     """What `forward` takes: tensors, and sizes as numbers. Raises NotDrawable."""
     symbols = program.head.symbols
     generators: dict[str, torch.Generator] = {}
@@ -57,7 +118,7 @@ def drawn_inputs(program: Program) -> list[Any]:
         raise NotDrawable(f"its inputs cannot be made here: {reason[0]}") from error
 
 
-def drawn_constants(program: Program) -> dict[str, Tensor]:
+def drawn_constants(program: CapturedProgram) -> dict[str, Tensor]:
     """By name. Raises NotDrawable."""
     generators: dict[str, torch.Generator] = {}
     made: dict[str, Tensor] = {}
@@ -71,7 +132,7 @@ def drawn_constants(program: Program) -> dict[str, Tensor]:
 
 
 def _storage(
-    program: Program,
+    program: CapturedProgram,
     users: Sequence[TensorInput],
     size: int,
     device: torch.device,

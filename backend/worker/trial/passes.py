@@ -1,4 +1,5 @@
-"""Whole passes of a compiled graph, arm by arm, to be timed in rounds.
+"""Whole passes of a compiled graph, arm by arm: timed in rounds, their outputs compared, and the
+kernels that they call listed.
 
 On a GPU a pass is replayed from a CUDA graph where it can be captured, so that no gap between two
 kernels is the host's; before each the caches are emptied, as the rest of a model would. On a CPU a
@@ -9,7 +10,10 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, TypeVar
@@ -17,26 +21,161 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from backend.inductor.sampling.machine import sensor_of
-from backend.inductor.sampling.timer import Repeat, timer_for
+from backend.counted import counted
+from backend.inductor.sampling import REFERENCE, Repeat, Sampler
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
 from backend.inductor.torch.compiling import CompiledGraph
 from backend.measure.rounds import ChoiceBroke, Rounds, Sample
-from backend.measure.sensors import DeviceState, SensorWatch
 from backend.measure.trial import judge_arms
 from backend.model.choice import MeasuredChoice
 from backend.model.graph import Clock
 from backend.processes.shared import Mark
+from backend.worker.trial.program import CapturedProgram, TensorInput
+
+_CALL = re.compile(
+    r"""^\s*(?:[\w, ]+\ =\ )?(?:
+        (?P<kernel>(?:triton|cpp|ck|cutlass|rocm|pallas|multi_kernel|combo|mps|halide)_\w+)
+            (?:\.run)?\(
+      | (?P<extern>extern_kernels\.\w+)\(
+      | torch\.ops\.(?P<op>\w+\.\w+)(?:\.\w+)?\(
+      | aoti_torch_(?P<shim>\w+)\(
+    )""",
+    re.VERBOSE,
+)
+_CHECKED = re.compile(r"^\s*AOTI_TORCH_ERROR_CODE_CHECK\((.*)$")
+_CPP_CALL = re.compile(r"^\s*(?P<kernel>cpp_\w+|call_triton_\w+)\(")
+_START = re.compile(
+    r"^(?:class Runner|\s*def (?:call|partition_\d+)\(|void (?:inductor_entry_impl|run_impl)\()"
+)
+_NUMBER = re.compile(r"_\d+$")
+_NO_KERNEL = re.compile(
+    r"\w*(?:empty|reinterpret|assert|get_|delete|create_tensor|new_tensor_handle|"
+    r"alloc_from_pool|device_type|dtype|grad_mode|data_ptr|alias|as_strided)\w*"
+)
+"""What a wrapper calls that runs nothing."""
+
+
+def kernels_of(code: str) -> tuple[str, ...]:
+    """The names of what a pass calls, in order: numbers at their ends are left out, since they say
+    only which one of its kind it is."""
+    return tuple(_called(code.splitlines()))
+
+
+def _called(lines: Iterable[str]) -> Iterable[str]:
+    inside = False
+    for line in lines:
+        if _START.match(line):
+            inside = True
+        elif line and not line[0].isspace() and not line.startswith(("}", "#")):
+            inside = False
+        if not inside:
+            continue
+        checked = _CHECKED.match(line)
+        match = _CALL.match(checked[1] if checked else line) or _CPP_CALL.match(line)
+        if match is None:
+            continue
+        named = match.groupdict()
+        if named.get("kernel"):
+            yield plain_name(named["kernel"])
+        elif named.get("extern"):
+            yield named["extern"]
+        else:
+            name = named.get("op") or named.get("shim") or ""
+            if not _NO_KERNEL.fullmatch(name.rpartition(".")[2]):
+                yield name
+
+
+def plain_name(kernel: str) -> str:
+    """`poi fused add gelu` of `triton_poi_fused_add_gelu_3`."""
+    name = _NUMBER.sub("", kernel.removeprefix("call_")).removeprefix("triton_")
+    return " ".join(part for part in name.split("_") if part)
+
+
+def changed(first: Sequence[str], other: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What `first` alone calls, and what `other` alone does; `name x3` for three more of them."""
+    before, after = Counter(first), Counter(other)
+    return _listed(before - after), _listed(after - before)
+
+
+def _listed(counts: Counter[str]) -> tuple[str, ...]:
+    return tuple(name if count == 1 else f"{name} x{count}" for name, count in counts.items())
+
+
+WALK = 4.0
+"""Standard deviations of a walk of roundings that are allowed."""
+_COARSE = {"high": 2.0**-10, "medium": 2.0**-7}
+"""Of float32 products on a GPU of that precision."""
+
+
+class OutputsDiffer(Exception):
+    """An arm computes something else; one line says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDifference:
+    """The largest one, over the largest value there; 0: the same bits."""
+
+    error: float
+    allowed: float
+
+
+def allowed_error(program: CapturedProgram) -> float:
+    """What roundings explain, relative to the largest value: one a node of the coarsest type that
+    there is, as a random walk, and one of float32 a number that is summed up."""
+    tensors = [given for given in program.inputs if isinstance(given, TensorInput)]
+    symbols = program.head.symbols
+    kinds = {t.dtype for t in tensors if t.dtype.is_floating_point}
+    kinds |= {c.dtype for c in program.constants if c.dtype.is_floating_point}
+    coarsest = max((torch.finfo(kind).eps for kind in kinds), default=2.0**-23)
+    if any(storage.device.type != "cpu" for storage in program.storages):
+        coarsest = max(coarsest, _COARSE.get(program.head.precision, 0.0))
+    longest = max((int(n(symbols)) for t in tensors for n in t.sizes), default=1)
+    steps = len(program.forward.body)
+    return WALK * (coarsest * math.sqrt(steps) + 2.0**-23 * math.sqrt(max(longest, 1)))
+
+
+def difference(first: Sequence[Any], other: Sequence[Any], allowed: float) -> OutputDifference:
+    """Raises OutputsDiffer where they are not of a kind, or not finite at other places."""
+    if len(first) != len(other):
+        raise OutputsDiffer(f"wrong result: {counted(len(other), 'output')}, not {len(first)}")
+    worst = 0.0
+    for at, (expected, given) in enumerate(zip(first, other, strict=True)):
+        if isinstance(expected, Tensor) and isinstance(given, Tensor):
+            worst = max(worst, _difference(at, expected, given))
+        elif isinstance(expected, Tensor) or isinstance(given, Tensor) or expected != given:
+            raise OutputsDiffer(f"wrong result: output {at} is of another kind")
+    return OutputDifference(worst, allowed)
+
+
+def _difference(at: int, expected: Tensor, given: Tensor) -> float:
+    if expected.shape != given.shape or expected.dtype != given.dtype:
+        raise OutputsDiffer(f"wrong result: output {at} has another shape or type")
+    if not expected.numel() or torch.equal(expected, given):
+        return 0.0
+    if expected.is_complex():
+        expected, given = torch.view_as_real(expected), torch.view_as_real(given)
+    wide = torch.float64 if expected.device.type == "cpu" else torch.float32
+    a, b = expected.to(wide), given.to(wide)
+    finite = a.isfinite()
+    if not bool((finite == b.isfinite()).all()):
+        raise OutputsDiffer(f"wrong result: output {at} is not finite at other places")
+    odd = ~finite
+    if not bool(((a[odd] == b[odd]) | (a[odd].isnan() & b[odd].isnan())).all()):
+        raise OutputsDiffer(f"wrong result: output {at} is not finite in another way")
+    a, b = a[finite], b[finite]
+    if not a.numel():
+        return 0.0
+    largest = float(a.abs().max())
+    off = float((a - b).abs().max())
+    return off / largest if largest else (math.inf if off else 0.0)
+
 
 SEED = 1234
-TRIES = 4
-"""Samples that are taken until one is clean."""
 MOVED_BYTES = 64 << 20
 """Inputs that are together no larger are put elsewhere in memory from block to block."""
 COLD_MS, MOST_PARTS = 0.3, 8
 """On a GPU a sample is so many passes that they take about that long, each from empty caches."""
-_REFERENCE = ""
 
 T = TypeVar("T")
 
@@ -77,7 +216,7 @@ class ArmRounds(Rounds):
         self.standings = tuple(standings)
 
 
-class PassBench:
+class PassBench(Sampler):
     """Arms by number, as text. `blamed` is what the mark says while an arm runs."""
 
     def __init__(
@@ -88,19 +227,15 @@ class PassBench:
         mark: Mark,
         blamed: Mapping[str, str],
     ) -> None:
+        super().__init__(device, "hot" if device.type == "cpu" else "cold")
         self._inputs = list(inputs)
         self._arms = arms
-        self._device = device
         self._mark, self._blamed = mark, blamed
-        self._timer = timer_for(device, "hot" if device.type == "cpu" else "cold")
-        self._watch = SensorWatch(sensor_of(device))
         mutated = sorted(set().union(*(arm.mutated for arm in arms.values())))
         self._before = [(at, _memory(self._inputs[at]).clone()) for at in mutated]
         self._runs: dict[str, Run] = {}
-        self._repeats: dict[str, Repeat] = {}
         self._captured: dict[str, Run | None] = {}
-        self._reference = _product(device)
-        self._repeats[_REFERENCE] = self._timer.repeat(self._reference)
+        self.set_reference(96.0**3 if device.type == "cpu" else 1024.0**3)
 
     @property
     def clock(self) -> Clock:
@@ -140,13 +275,7 @@ class PassBench:
                 self._runs[arm] = self._plain(arm)
 
     def sample(self, hash: str) -> Sample:
-        return self._guarded(hash, lambda: self._sample(hash, self._runs[hash]))
-
-    def reference(self) -> Sample:
-        return self._sample(_REFERENCE, self._reference)
-
-    def state(self) -> DeviceState:
-        return self._watch.state()
+        return self._guarded(hash, lambda: self._sample(hash, [self._runs[hash]]))
 
     def resolution_ms(self, hash: str) -> float:
         repeat = self._repeats[hash]
@@ -193,25 +322,11 @@ class PassBench:
         once = min(self._timer.sample([run], Repeat()) for _ in range(3))
         return Repeat(parts=max(1, min(MOST_PARTS, ceil(COLD_MS / max(once, 1e-3)))))
 
-    def _sample(self, name: str, run: Run) -> Sample:
-        for _ in range(TRIES):
-            ms, clean = self._once(name, run)
-            if not self._timer.cold and not self._repeats[name].enough(ms):
-                self._repeats[name] = self._timer.repeat(run)
-            elif clean:
-                return Sample(ms)
-        return Sample(ms, clean=False)
-
-    def _once(self, name: str, run: Run) -> tuple[float, bool]:
-        """Milliseconds of a pass, and whether nobody else took the CPU meanwhile."""
-        repeat = self._repeats[name]
-        if not self._timer.cold or name == _REFERENCE:
-            return self._timer.sample([run], repeat), self._timer.clean
-        times, clean = [], True
-        for _ in range(repeat.parts):
-            times.append(self._timer.sample([run], Repeat()))
-            clean = clean and self._timer.clean
-        return sum(times) / len(times), clean
+    def _timed(self, name: str, runs: Sequence[Run]) -> tuple[float, bool]:
+        if not self._timer.cold or name == REFERENCE:
+            return super()._timed(name, runs)
+        parts = [self._timer.sample(runs, Repeat()) for _ in range(self._repeats[name].parts)]
+        return sum(parts) / len(parts), True  # on a GPU no thread of ours is timed
 
     def _restore(self) -> None:
         """Give the inputs that passes write to what they had."""
@@ -268,12 +383,3 @@ def _captured(run: Run, call: Callable[[], Any]) -> Run | None:
         graph.replay()
 
     return replay
-
-
-def _product(device: torch.device) -> Run:
-    """A kernel that is the same in every round."""
-    size = 96 if device.type == "cpu" else 1024
-    dtype = torch.float32 if device.type == "cpu" else torch.float16
-    left = torch.ones(size, size, dtype=dtype, device=device)
-    out = torch.empty_like(left)
-    return lambda: torch.mm(left, left, out=out)

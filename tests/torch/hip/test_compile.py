@@ -11,7 +11,7 @@ from backend.cache.autotune import cache_paths, read_cache
 from backend.disk.layout import Layout
 from backend.model.events import TuningStarted
 from backend.pins.store import PinStore
-from backend.reproducer.rebuild import ReproducerError, rebuild, write
+from backend.templates.reproducer import ReproducerError, rebuild, write
 from backend.toolchain.target import cpu
 from tests.support.rocm_programs import Ran, last_session, pin_ours, run, selections
 

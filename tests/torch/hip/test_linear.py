@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.reproducer.rebuild import rebuild
+from backend.templates.reproducer import rebuild
 from backend.toolchain.target import cpu
 from tests.support.cpu_offers import onednn_takes_bfloat16
 from tests.support.hooked import by_tuning, launch_program, sessions

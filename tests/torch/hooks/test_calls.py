@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backend.inductor.hooks.calls import BUDGET, MAX_PENDING, MAX_STEP, Calls, next_step
+from backend.inductor.hooks.calls import BUDGET, MAX_PENDING, MAX_STEP, GraphCalls, next_step
 from backend.model.graph import GraphTimes
 
 US = 1e-6
@@ -50,10 +50,12 @@ class Stream:
         return self.ms if pair <= self.done else None
 
 
-def calls_of(clock: Clock, seconds: float, **options: Any) -> tuple[Calls, Callable[[Any], Any]]:
+def calls_of(
+    clock: Clock, seconds: float, **options: Any
+) -> tuple[GraphCalls, Callable[[Any], Any]]:
     """A graph that takes `seconds` a call."""
     options = {"stream": None, "host": True, "draw": random.Random(0).random, **options}
-    calls = Calls(clock=clock, **options)
+    calls = GraphCalls(clock=clock, **options)
 
     def stock(inputs: Any) -> Any:
         clock.now += seconds
@@ -90,7 +92,7 @@ def test_the_mean_is_that_of_the_calls() -> None:
 def test_a_sample_stands_for_the_calls_since_the_one_before() -> None:
     """Half of all calls take ten times as long, and come last."""
     clock = Clock()
-    calls = Calls(stream=None, host=True, clock=clock, draw=random.Random(0).random)
+    calls = GraphCalls(stream=None, host=True, clock=clock, draw=random.Random(0).random)
     seconds = 1e-3
 
     def stock(inputs: Any) -> Any:
@@ -107,7 +109,7 @@ def test_a_sample_stands_for_the_calls_since_the_one_before() -> None:
 
 def test_long_and_short_calls_by_turns_are_seen_alike() -> None:
     clock = Clock()
-    calls = Calls(stream=None, host=True, clock=clock, draw=random.Random(0).random)
+    calls = GraphCalls(stream=None, host=True, clock=clock, draw=random.Random(0).random)
     number = 0
 
     def stock(inputs: Any) -> Any:
@@ -178,7 +180,7 @@ def test_a_stream_that_fails_harms_no_call() -> None:
 
 
 def test_what_a_graph_raises_goes_through() -> None:
-    calls = Calls(stream=None, host=True)
+    calls = GraphCalls(stream=None, host=True)
 
     def stock(inputs: Any) -> Any:
         raise ValueError("theirs")
@@ -203,7 +205,7 @@ def test_nothing_is_timed_while_a_mode_watches() -> None:
 
 
 def test_threads_lose_no_call() -> None:
-    calls = Calls(stream=None, host=True)
+    calls = GraphCalls(stream=None, host=True)
     copies = [calls.wrap(lambda inputs: inputs) for _ in range(2)]
 
     def work() -> None:

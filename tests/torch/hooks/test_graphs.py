@@ -275,9 +275,9 @@ def broken(*args, **kwargs):
     "sabotage",
     [
         "graphs.graph_of = broken",
-        "graphs.compiling.uses_of = broken",
+        "graphs.tuning_watch.uses_of = broken",
         "graphs.GraphWatch._calls = broken",
-        "graphs.graph_tunings.keep = graphs.graph_tunings.kept = broken",
+        "graphs.keep_uses = graphs.kept_uses = broken",
         "graphs.compiled.facts_of = broken",
         "calls.Calls._plan = calls.Calls._collect = broken",
         "graphs.GraphWatch.compile = broken",

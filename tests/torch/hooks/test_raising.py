@@ -30,15 +30,15 @@ SELECTING = {
     "make_precompile_fn": "hooks.selector:Selector._make_precompile_fn",
     "prescreen_choices": "hooks.selector:Selector._prescreened",
     "lookup": "hooks.selector:Selector._lookup",
-    "get_local_cache": "hooks.selector:TunedLookup._view",
-    "update_local_cache": "hooks.selector:TunedLookup._insert",
+    "get_local_cache": "hooks.lookup:TunedLookup._view",
+    "update_local_cache": "hooks.lookup:TunedLookup._insert",
     "benchmark_choice": "hooks.selector:Selector._benchmarked",
     "benchmark_collective_choice": "hooks.selector:Selector._benchmarked",
     "benchmark_in_sub_process": "torch.tuning:watch_tuning_processes",
     "system": "torch.tuning:LazySystem.system",
-    "get_inputs": "hooks.checking:CheckingSelector._with_expected",
-    "benchmark_in_current_process": "hooks.checking:compile_ahead",
-    "log_results": "hooks.checking:CheckingSelector._logged",
+    "get_inputs": "hooks.templates:CheckingSelector._with_expected",
+    "benchmark_in_current_process": "hooks.templates:compile_ahead",
+    "log_results": "hooks.templates:CheckingSelector._logged",
 }
 """What our selectors replace, and the function of ours behind it."""
 
@@ -48,16 +48,16 @@ REPLACED = (
     "hooks.selector:Selector._make_precompile_fn",
     "hooks.selector:Selector._lookup",
     "hooks.selector:Selector._benchmarked",
-    "hooks.selector:TunedLookup._view",
-    "hooks.selector:TunedLookup._insert",
+    "hooks.lookup:TunedLookup._view",
+    "hooks.lookup:TunedLookup._insert",
     "torch.tuning:LazySystem.system",
 )
 """Of these, what a tuning on the CPU comes to."""
 
 BEHIND = (
-    "hooks.selector:TunedLookup._undisturbed",
-    "hooks.selector:TunedLookup._without_folding",
-    "hooks.selector:TunedLookup._tuned",
+    "hooks.lookup:TunedLookup._undisturbed",
+    "hooks.lookup:TunedLookup._without_folding",
+    "hooks.lookup:TunedLookup._tuned",
     "hooks.selector:Selector._offer",
     "hooks.selector:_Precompile._compile",
     "hooks.selector:_close",
@@ -83,9 +83,9 @@ EARLY = (
 OFFERING = (
     "hooks.templates:schedule",
     "hooks.templates:_offered",
-    "hooks.checking:compile_ahead",
-    "hooks.checking:CheckingSelector._with_expected",
-    "hooks.checking:CheckingSelector._checked",
+    "hooks.templates:compile_ahead",
+    "hooks.templates:CheckingSelector._with_expected",
+    "hooks.templates:CheckingSelector._checked",
     "hip.scheduling:ROCmCPPScheduling._concerns",
     "hip.scheduling:ROCmCPPScheduling._call",
     "hip.caller:ROCmTemplateCaller.hash_key",

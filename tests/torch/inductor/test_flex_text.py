@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._inductor.virtualized import V
 
-from backend.inductor.torch.flex import call_text
+from backend.inductor.torch.compiling import call_text
 from backend.wire.flex import FlexCall, call_of
 
 pytestmark = pytest.mark.torch

@@ -16,7 +16,7 @@ import torch
 from backend.cache.autotune import copy_unpinned
 from backend.disk.layout import Layout
 from backend.inductor.benchmark.errors import WrongResult
-from backend.inductor.truth.wrong import Asked, true_product
+from backend.inductor.result_checks import OpSpec, true_product
 from backend.model import convolution
 from backend.model.choice import Choice
 from backend.model.events import GraphCompiled
@@ -262,7 +262,7 @@ def test_with_another_stride_no_choice_is_the_recorded_one(lab: Lab) -> None:
 
 def _wrong(op: str, result: torch.Tensor, *inputs: torch.Tensor) -> bool:
     try:
-        true_product(Asked(op, "highest"), inputs).check(result)
+        true_product(OpSpec(op, "highest"), inputs).check(result)
     except WrongResult:
         return True
     return False

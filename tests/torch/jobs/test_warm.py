@@ -203,17 +203,17 @@ def test_a_choice_that_ends_its_worker_costs_a_new_one_and_verdicts_are_those_of
 LOOP = """
 import sys, threading, time
 import backend.worker.__main__ as loop
-from backend.worker import between
+from backend.worker import between_jobs
 run, act = loop._run, sys.argv[1]
 def acting(words, answers):
     result = run(words, answers)
     if act == "replaced":
-        between._STAMP = None
+        between_jobs._STAMP = None
     elif act == "aside":
         from backend.inductor import guard
         guard.step_aside(RuntimeError("test"))
     elif act == "busy":
-        between.BUSY, between.SPINNING = 0.01, 0.2
+        between_jobs.BUSY, between_jobs.SPINNING = 0.01, 0.2
         def spin():
             while True: pass
         threading.Thread(target=spin, daemon=True).start()
@@ -223,7 +223,7 @@ if act == "busy":
     tidy = loop._tidy
     def tidy_and_spin():
         tidy()
-        while time.process_time() - between._rested[1] < 0.5:  # on a loaded machine, a while
+        while time.process_time() - between_jobs._rested[1] < 0.5:  # on a loaded machine, a while
             time.sleep(0.05)
     loop._tidy = tidy_and_spin
 loop.main()

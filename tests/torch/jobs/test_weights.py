@@ -22,8 +22,8 @@ from backend.model.problem import TensorSpec, TuningKey
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, WorkerJob, job_words
-from backend.worker.options import OptionsUnknown, options_of
-from backend.worker.problem import rebuild
+from backend.worker.problem import options_of, rebuild
+from backend.worker.rebuilt import NotRebuildable
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.verify_program import as_tuned
@@ -165,7 +165,7 @@ def test_what_was_recorded_decides_between_two_that_share_a_key() -> None:
     key = TuningKey("linear_unary", "[]", "highest")
     hashes = [f"_linear_pointwise-attr='{name}'-scalars=[]-cab" for name in ("relu", "tanh")]
     assert dict(options_of(key, hashes, "attr=tanh,frozen=1"))["attr"] == ("tanh",)
-    with pytest.raises(OptionsUnknown, match=r"relu.* and .*tanh"):
+    with pytest.raises(NotRebuildable, match=r"relu.* and .*tanh"):
         options_of(key, hashes)
 
 

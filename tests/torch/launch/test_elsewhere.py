@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor.alone import importing
+from backend.inductor.child_python import importing
 from backend.model.events import ChoiceFailed, ChoiceTimed, SessionStarted
 from rocm_tui import environment as hook_env
 from tests.support.hooked import BMM, LAUNCHER, by_tuning, launch, sessions

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor.compilers import HIP, compilers_for
+from backend.inductor.hooks.backends import HIP_LANGUAGE, compilers_for
 from backend.toolchain import targets
 from backend.wire.jobs import CompileJob, CompileResult, Gpu, TuneJob
 from rocm_tui.fleet.places import sharing_code
@@ -62,12 +62,16 @@ def test_hip_is_compiled_by_the_very_compiler_of_the_gpus_host(
 ) -> None:
     monkeypatch.setattr(targets, "_loads", False)  # a compiler without ROCm makes code objects
     there = compilers_for("gfx942")
-    if HIP not in there:
+    if HIP_LANGUAGE not in there:
         pytest.skip("no compiler for gfx942")
-    first = compiled(tmp_path, Gpu("gfx942", 304, {HIP: there[HIP]}), sys.executable)
+    first = compiled(
+        tmp_path, Gpu("gfx942", 304, {HIP_LANGUAGE: there[HIP_LANGUAGE]}), sys.executable
+    )
     choices = first.compiled + first.found  # two of them may have one source
     assert first.compiled >= 2 and not first.failed, first
-    second = compiled(tmp_path, Gpu("gfx942", 304, {HIP: there[HIP]}), sys.executable)
+    second = compiled(
+        tmp_path, Gpu("gfx942", 304, {HIP_LANGUAGE: there[HIP_LANGUAGE]}), sys.executable
+    )
     assert (second.compiled, second.found) == (0, choices)
-    other = compiled(tmp_path, Gpu("gfx942", 304, {HIP: "another"}), sys.executable)
+    other = compiled(tmp_path, Gpu("gfx942", 304, {HIP_LANGUAGE: "another"}), sys.executable)
     assert not other.ok and "what compiles it on the GPU's host is another HIP" in other.reason

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.inductor.sampling.timer import MOST_COPIES, Repeat, cpu_cache_bytes, smallest_gap
+from backend.inductor.sampling import MOST_COPIES, Repeat, cpu_cache_bytes, smallest_gap
 from backend.measure.rounds import Rounds, Sample, trouble_of
 from backend.measure.sensors import DeviceState
 from tests.support.places import ROOT

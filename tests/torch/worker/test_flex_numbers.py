@@ -11,8 +11,8 @@ from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense_ba
 from backend.inductor.benchmark.errors import WrongResult
 from backend.model.problem import TensorSpec
 from backend.wire.flex import JOINT, MASK, SCORE, FlexCall, text_of
-from backend.worker.flex.call import Call, Name, Place, read_call
-from backend.worker.flex.numbers import Numbers
+from backend.worker.flex_call import AttentionCall, FunctionRef, TensorRef, read_call
+from backend.worker.flex_numbers import Numbers
 from backend.worker.problem import contiguous
 
 pytestmark = pytest.mark.torch
@@ -57,12 +57,12 @@ MASKED = f"({ROWS}, {ROWS}, t3, t4, t5, t6, t7, t8, t9, t10, 64, 64, mask_mod)"
 INPUTS = (QUERY, KEY, KEY, *(COUNTS, PLACES) * 4, spec("float32", HEADS), spec("int64", ROWS))
 
 
-def forward(mask: str = WINDOW) -> Call:
+def forward(mask: str = WINDOW) -> AttentionCall:
     call = f"flex_attention(t0, t1, t2, score_mod, {MASKED}, 0.25, {{}}, (t11,), (t12,))"
     return read_call(text_of(FlexCall(call, INPUTS, {SCORE: ALIBI, MASK: mask})))
 
 
-def backward() -> Call:
+def backward() -> AttentionCall:
     call = (
         f"flex_attention_backward(t0, t1, t2, t13, t14, t15, None, score_mod, joint, {MASKED}, "
         "0.25, {}, (t11,), (t12,))"
@@ -71,13 +71,13 @@ def backward() -> Call:
     return read_call(text_of(FlexCall(call, (*INPUTS, QUERY, LOGS, QUERY), functions)))
 
 
-def given(call: Call, numbers: Numbers) -> list[Any]:
+def given(call: AttentionCall, numbers: Numbers) -> list[Any]:
     """The arguments of the op."""
 
     def filled(value: Any) -> Any:
-        if isinstance(value, Place):
+        if isinstance(value, TensorRef):
             return numbers.given(-1, f"t{value.number}")
-        if isinstance(value, Name):
+        if isinstance(value, FunctionRef):
             return call.functions[value.function].module()
         return tuple(map(filled, value)) if isinstance(value, tuple) else value
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.worker.trial.kernels import changed, kernels_of
-from backend.worker.trial.outputs import WrongResult, difference
+from backend.worker.trial.passes import OutputsDiffer, changed, difference, kernels_of
 
 pytestmark = pytest.mark.torch
 
@@ -76,7 +75,7 @@ def test_a_difference_is_over_the_largest_value(dtype: torch.dtype) -> None:
     ],
 )
 def test_another_kind_of_result_is_wrong(first: list[object], other: list[object]) -> None:
-    with pytest.raises(WrongResult, match="wrong result: "):
+    with pytest.raises(OutputsDiffer, match="wrong result: "):
         difference(first, other, 1.0)
 
 

@@ -86,14 +86,13 @@ def _products() -> Iterator[tuple[str, Any, Any, Any, Callable[[], Any]]]:
 
 
 def test_nothing_is_said_of_honest_sums() -> None:
-    from backend.inductor.truth.rounding import exact_product
-    from backend.inductor.truth.wrong import Asked, true_product
+    from backend.inductor.result_checks import OpSpec, exact_product, true_product
 
     worst, count = 0.0, 0
     for name, a, b, bias, product in _products():
         op, inputs = ("mm", (a, b)) if bias is None else ("addmm", (bias, a, b))
         kept = [tensor.clone() for tensor in inputs]
-        asked = Asked(op, "highest")
+        asked = OpSpec(op, "highest")
         exact = exact_product(asked, inputs, true_product(asked, inputs))
         assert exact is not None
         assert all(bool((one == two).all()) for one, two in zip(inputs, kept, strict=True)), name
@@ -107,15 +106,15 @@ def test_a_large_product_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) 
     """Some of the rows, and some columns at a time."""
     import torch
 
-    from backend.inductor.truth import problem, rounding
-    from backend.inductor.truth.wrong import Asked, true_product
+    from backend.inductor import result_checks, true_results
+    from backend.inductor.result_checks import OpSpec, true_product
 
-    monkeypatch.setattr(problem, "MOST_ELEMENTS", 1000)
-    monkeypatch.setattr(rounding, "_CHUNK", 100)
+    monkeypatch.setattr(true_results, "MOST_ELEMENTS", 1000)
+    monkeypatch.setattr(result_checks, "_CHUNK", 100)
     a, b = torch.randn(2, 64, 100), torch.randn(2, 100, 33)
-    asked = Asked("bmm", "highest")
+    asked = OpSpec("bmm", "highest")
     right = true_product(asked, (a, b))
-    exact = rounding.exact_product(asked, (a, b), right)
+    exact = result_checks.exact_product(asked, (a, b), right)
     assert exact is not None
     result = torch.bmm(a, b)
     found = exact.distance(result)
@@ -130,12 +129,11 @@ def test_what_is_a_little_off_is_found_element_by_element() -> None:
     """One term of 1,000 left out of one element."""
     import torch
 
-    from backend.inductor.truth.rounding import exact_product
-    from backend.inductor.truth.wrong import Asked, true_product
+    from backend.inductor.result_checks import OpSpec, exact_product, true_product
 
     torch.manual_seed(1)
     a, b = torch.randn(32, 1000), torch.randn(1000, 32)
-    asked = Asked("mm", "highest")
+    asked = OpSpec("mm", "highest")
     exact = exact_product(asked, (a, b), true_product(asked, (a, b)))
     assert exact is not None
     result = a @ b
@@ -146,7 +144,7 @@ def test_what_is_a_little_off_is_found_element_by_element() -> None:
         ("stride", (1, 1)), ("padding", (1, 1)), ("dilation", (1, 1)), ("transposed", (0,)),
         ("output_padding", (0, 0)), ("groups", (1,)),
     )  # fmt: skip
-    asked = Asked("convolution", "highest", given)
+    asked = OpSpec("convolution", "highest", given)
     exact = exact_product(asked, (images, filters), true_product(asked, (images, filters)))
     assert exact is not None
     right = torch.conv2d(images, filters, padding=1)

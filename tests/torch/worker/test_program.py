@@ -9,8 +9,8 @@ import pytest
 
 from backend.wire.captured import FINALE, MODES, PRELUDE, Head, head_line
 from backend.worker.trial.drawn import NotDrawable, drawn_constants, drawn_inputs
-from backend.worker.trial.expressions import Refused
 from backend.worker.trial.program import program_of
+from backend.worker.trial.text import TextRefused
 
 pytestmark = pytest.mark.torch
 
@@ -173,7 +173,7 @@ HOSTILE += [
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
 def test_anything_else_is_refused_with_its_line(hostile: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(TextRefused) as caught:
         program_of(hostile)
     said = str(caught.value)
     assert "\n" not in said and len(said) < 200

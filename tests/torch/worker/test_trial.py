@@ -22,7 +22,7 @@ from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
 from backend.wire.jobs import TrialJob, TrialResult, answer_of, job_words
-from backend.worker.trial.kernels import kernels_of
+from backend.worker.trial.passes import kernels_of
 from rocm_tui.environment import find_python
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.hooked import launch_program, logs_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor.hooks.kernels import FOLDER as FOLDER_OF_LAUNCHES
+from backend.inductor.hooks.environment import LAUNCH_LOG
 from backend.model.inductor_kernel import TRITON, inputs_of
 from backend.model.pin import Pin
 from backend.pins.graphs.match import judge
@@ -85,7 +85,7 @@ def test_the_same_kernel_of_another_build_is_no_launch_of_the_pin() -> None:
     with LaunchFolder([pin]) as folder:
         told = {"kernel": "add", "key": [4096], "config": pin.hash}
         lines = [json.dumps({**told, "digest": digest}) for digest in (own, other)]
-        Path(folder.env({})[FOLDER_OF_LAUNCHES], "1.jsonl").write_text("\n".join(lines))
+        Path(folder.env({})[LAUNCH_LOG], "1.jsonl").write_text("\n".join(lines))
         found = folder.launches()
     assert [launch.is_of(pin) for launch in found] == [True, False]
     assert all(launch.is_like(pin) for launch in found)

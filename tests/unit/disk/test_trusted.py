@@ -14,7 +14,7 @@ import pytest
 from backend.disk import trusted
 from backend.errors import UnsafePath
 from backend.templates.triton import module_file
-from backend.toolchain import code_cache, loader
+from backend.toolchain import code_cache
 from backend.toolchain.errors import CacheError, LoadError
 from backend.toolchain.target import cpu
 from tests.support.odd_files import put_odd
@@ -116,7 +116,7 @@ def test_exchanging_a_folder_wins_nothing(tmp_path: Path) -> None:
     try:
         for _ in range(300):
             with pytest.raises(LoadError):
-                loader.load(ours / "kernel.so", tmp_path / "root")
+                code_cache.load(ours / "kernel.so", tmp_path / "root")
     finally:
         stop.set()
         thread.join()
@@ -129,7 +129,7 @@ def test_libraries_of_one_name_are_two(tmp_path: Path) -> None:
     for value in (1, 2, 3):
         library(tmp_path / str(value) / "kernel.so", value)
     for value in (1, 2, 3):
-        assert loader.load(tmp_path / str(value) / "kernel.so").entry("entry")() == value
+        assert code_cache.load(tmp_path / str(value) / "kernel.so").entry("entry")() == value
 
 
 PLANTED = "open({mark!r}, 'w').close()"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor.hooks import activation, kernels
+from backend.inductor.hooks import activation, environment
 from backend.inductor.torch import versions
 from rocm_tui import environment as hook_env
 
@@ -18,14 +18,14 @@ def test_a_program_whose_launches_are_looked_at_is_recorded_in_a_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, recorded: bool
 ) -> None:
     """As of `rocm-tui verify -- CMD`, and where CMD is `rocm-tui run` itself."""
-    for name, value in {**hook_env.hooked({}, run), kernels.FOLDER: str(tmp_path)}.items():
+    for name, value in {**hook_env.hooked({}, run), environment.LAUNCH_LOG: str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     watched: list[str] = []
     activated: list[bool] = []
     monkeypatch.setattr(activation, "when_imported", lambda name, action: watched.append(name))
     monkeypatch.setattr(activation, "activate", lambda templates: activated.append(templates))
     activation.autoload()
-    assert watched == [kernels.AUTOTUNER, versions.AUTOTUNER]
+    assert watched == [versions.TRITON_AUTOTUNER, versions.AUTOTUNER]
     assert bool(activated) == recorded
 
 

@@ -20,26 +20,26 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from backend.inductor.benchmark import answers, child, places, request, tensors  # noqa: E402
+from backend.inductor.benchmark import child, request, tensors  # noqa: E402
 from backend.inductor.benchmark import process as rocm_process  # noqa: E402
 from backend.inductor.benchmark.errors import (  # noqa: E402
     ChoiceError,
     CompileFailed,
     Crashed,
     DeviceLost,
+    EntryFailed,
     ErrorFromChoice,
     Killed,
     NoDevice,
     NotCompiled,
     NotStarted,
     OutOfMemory,
-    Refused,
     TimedOut,
     WrongResult,
     choice_error,
     is_own_fault,
 )
-from backend.inductor.benchmark.process import Bench  # noqa: E402
+from backend.inductor.benchmark.process import DeviceBench  # noqa: E402
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest  # noqa: E402
 from backend.inductor.benchmark.tensors import TensorPlan  # noqa: E402
 from backend.templates.errors import TritonCompileError, TritonMissingError  # noqa: E402
@@ -95,7 +95,7 @@ class Damages(Noted):
 
     def benchmark(self) -> float:
         self.note()
-        answers.place_of = lambda device: Lost()  # type: ignore[assignment,return-value]
+        request.benchmark_device = lambda device: Lost()  # type: ignore[assignment,return-value]
         return 1.0
 
 
@@ -112,20 +112,22 @@ class Illegal(Damages):
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    made = Bench()
+def bench() -> Iterator[DeviceBench]:
+    made = DeviceBench()
     yield made
     made.close()
 
 
-def test_an_innocent_choice_is_not_blamed_for_what_ran_before(bench: Bench, tmp_path: Path) -> None:
+def test_an_innocent_choice_is_not_blamed_for_what_ran_before(
+    bench: DeviceBench, tmp_path: Path
+) -> None:
     assert bench.run(Damages(tmp_path / "first"), 60) == 1.0
     second = Works(tmp_path / "second")
     assert bench.run(second, 60) == 2.0
     assert len(second.runs) == 1  # not in the damaged process
 
 
-def test_who_loses_every_fresh_process_is_to_blame(bench: Bench, tmp_path: Path) -> None:
+def test_who_loses_every_fresh_process_is_to_blame(bench: DeviceBench, tmp_path: Path) -> None:
     assert bench.run(Works(tmp_path / "before"), 60) == 2.0
     illegal = Illegal(tmp_path / "illegal")
     with pytest.raises(Crashed, match="illegal memory access"):
@@ -133,7 +135,9 @@ def test_who_loses_every_fresh_process_is_to_blame(bench: Bench, tmp_path: Path)
     assert len(set(illegal.runs)) == 3
 
 
-def test_one_that_was_killed_is_tried_again_and_not_blamed(bench: Bench, tmp_path: Path) -> None:
+def test_one_that_was_killed_is_tried_again_and_not_blamed(
+    bench: DeviceBench, tmp_path: Path
+) -> None:
     assert bench.run(Works(tmp_path / "before"), 60) == 2.0
     killed = Raises(tmp_path / "killed", signal.SIGKILL)
     with pytest.raises(Killed, match="SIGKILL") as caught:
@@ -183,7 +187,7 @@ def test_one_that_does_not_start_is_no_fault_of_a_choice(
     starts = tmp_path / "starts"
     program = f"open({str(starts)!r}, 'a').write('once '); sys.exit(3)"
     monkeypatch.setattr(rocm_process, "_SERVE", program)
-    bench = Bench()
+    bench = DeviceBench()
     for _ in range(4):
         with pytest.raises(NotStarted, match="does not start") as caught:
             bench.run(Works(tmp_path / "never"), 60)
@@ -194,9 +198,9 @@ def test_one_that_does_not_start_is_no_fault_of_a_choice(
 def test_a_device_that_cannot_be_had_is_no_fault_of_a_choice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(answers, "place_of", lambda device: Lost())
+    monkeypatch.setattr(request, "benchmark_device", lambda device: Lost())
     asked = Works(tmp_path / "asked")
-    said = answers.answer(asked)
+    said = request.answer(asked)
     assert said.last and isinstance(said.value, NoDevice) and not said.value.own
     assert asked.runs == []
 
@@ -217,7 +221,7 @@ class Keeps:
         return float(request._inputs_of.cache_info().currsize)
 
 
-def test_inputs_are_let_go_at_the_end_of_a_tuning(bench: Bench) -> None:
+def test_inputs_are_let_go_at_the_end_of_a_tuning(bench: DeviceBench) -> None:
     assert bench.run(Makes(), 60) == 1.0
     assert bench.run(Keeps(), 60) == 1.0
     bench.forget()
@@ -253,7 +257,7 @@ def compile_error(kind: type[CompileError], line: str) -> CompileError:
         (MissingCompilerError("no compiler"), NotCompiled, False),
         (TritonCompileError("no"), CompileFailed, True),
         (TritonMissingError("no Triton"), NotCompiled, False),
-        (KernelError("rocm_gemm", 1, "invalid value"), Refused, True),
+        (KernelError("rocm_gemm", 1, "invalid value"), EntryFailed, True),
         (KernelError("rocm_gemm", 2, "out of memory"), OutOfMemory, False),
         (torch.OutOfMemoryError("CUDA out of memory"), OutOfMemory, False),
         (MemoryError(), OutOfMemory, False),
@@ -328,7 +332,7 @@ def test_a_kernel_finds_its_own_device_current(monkeypatch: pytest.MonkeyPatch) 
         run()
         return 1.0
 
-    monkeypatch.setattr(places.benchmarks, "time_gpu", timed)
+    monkeypatch.setattr(request.benchmarks, "time_gpu", timed)
     make, empty = TensorPlan.make, torch.empty
     monkeypatch.setattr(
         tensors.TensorPlan,
@@ -354,7 +358,7 @@ def test_the_process_loads_nothing_that_compiles_graphs() -> None:
     """What a request needs, with the kernels of ours in it, and no more: half of its start was the
     import of Inductor's lowerings and selector."""
     heavy = ("graph", "kernel.mm", "lowering", "scheduler", "select_algorithm")
-    served = "benchmark.answers", "hip.spec", "triton.request"
+    served = "benchmark.request", "triton.request"
     program = "\n".join(
         (
             "import importlib, sys",

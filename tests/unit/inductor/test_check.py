@@ -16,12 +16,10 @@ from backend.inductor.benchmark.errors import (  # noqa: E402
     TimedOut,
     WrongResult,
 )
-from backend.inductor.benchmark.reference import (  # noqa: E402
+from backend.inductor.benchmark.tensors import (  # noqa: E402  # noqa: E402
     GemmReference,
-    check_untouched,
-)
-from backend.inductor.benchmark.tensors import (  # noqa: E402
     TensorPlan,
+    check_untouched,
     make_inputs,
     storage_of,
 )

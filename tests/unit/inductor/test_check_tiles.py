@@ -14,7 +14,7 @@ from backend.inductor.benchmark import tensors  # noqa: E402
 from backend.inductor.benchmark.errors import (  # noqa: E402
     WrongResult,
 )
-from backend.inductor.benchmark.reference import GemmReference  # noqa: E402
+from backend.inductor.benchmark.tensors import GemmReference  # noqa: E402
 
 # Tiles
 
@@ -23,7 +23,7 @@ from backend.inductor.benchmark.reference import GemmReference  # noqa: E402
 def test_tiles_cover_all_and_are_bounded(
     shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backend.inductor.benchmark.reference import tiles
+    from backend.inductor.benchmark.tensors import tiles
 
     monkeypatch.setattr(tensors, "CHUNK_BYTES", 4096)
     seen = torch.zeros(shape)
@@ -57,7 +57,7 @@ PEAK = """
 import sys
 import torch
 from backend.inductor.benchmark import tensors
-from backend.inductor.benchmark.reference import GemmReference, check_untouched
+from backend.inductor.benchmark.tensors import GemmReference, check_untouched
 from backend.inductor.benchmark.tensors import TensorPlan, make_inputs
 
 def peak():

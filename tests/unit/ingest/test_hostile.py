@@ -20,7 +20,7 @@ from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.ops import flops
 from backend.model.session import LATEST, Fault
 from backend.model.tuning import Tuning
-from backend.reproducer.rebuild import ReproducerError, kept_source
+from backend.templates.reproducer import ReproducerError, kept_source
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui.cli.entry import main

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backend.inductor.hooks.requested import BackendFacts, absent, missing
+from backend.inductor.hooks.backends import BackendFacts, absent, missing
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.toolchain.target import amdgpu

@@ -20,13 +20,13 @@ from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import lds_bytes
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
-from backend.templates.resources_table import plain_problem
 from backend.toolchain import code_cache
 from backend.toolchain.resources import Unknown, resources
 from backend.toolchain.target import Compiler, Target, amdgpu, cpu, cuda
 from backend.toolchain.targets import find
 from rocm_tui.session.kernel_resources import KernelResources, ResourceUse
 from tests.support.screen_lab import panes_of, running, screen_text, until
+from tools.resources_table import plain_problem
 
 SHAPE, FEW = Sizes(64, 128, 96), Sizes(4, 128, 96)
 INPUTS = (

@@ -14,12 +14,12 @@ from backend.model.tuning import Tuning
 from backend.templates.heuristics import gemm_configs
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered, render_gemm
-from backend.templates.resources_table import plain_problem
 from backend.toolchain import code_cache
 from backend.toolchain.target import Compiler, Target, amdgpu
 from backend.toolchain.targets import find
 from rocm_tui.session.kernel_resources import ResourceUse
 from rocm_tui.session.kernel_source import NoKernelSource, kernel_of, source_of, text_of
+from tools.resources_table import plain_problem
 
 TARGET = amdgpu("gfx942")
 SESSION = Session("s", arch="gfx942")

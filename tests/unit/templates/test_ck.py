@@ -18,8 +18,7 @@ from backend.templates.errors import ConfigError
 from backend.templates.operand import Operand
 from backend.templates.problem import GemmProblem
 from backend.toolchain import code_cache
-from backend.toolchain.headers import Headers
-from backend.toolchain.target import Compiler, Options, cuda
+from backend.toolchain.target import CompileOptions, Compiler, Headers, cuda
 from backend.toolchain.targets import find
 from rocm_tui.session.kernel_resources import KernelResources, ResourceUse
 
@@ -102,7 +101,7 @@ def test_what_a_kernel_takes_is_found_by_its_choice(operation: Any, tmp_path: Pa
     problem = product(32, 64, 96)
     (config,) = ck_configs([operation], problem, 1)
     rendered = render_ck("ck_like", problem, config, "rocm_ck")
-    options = Options(headers=(_headers(),), standard="c++20")
+    options = CompileOptions(headers=(_headers(),), standard="c++20")
     compiled = code_cache.compile(rendered.source, target, options, cache_root=tmp_path)
     kernel = kernel_hash(rendered.source, "rocm_ck", str(target))
     named = choice_hash("ck", kernel, config.description, compiled.toolchain)

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from backend.templates.config import DirectConfig, config_of
-from backend.templates.direct import direct_defect
+from backend.templates.convolution import direct_defect
 from backend.templates.errors import ConfigError, UnsupportedProblemError
 from backend.templates.few_channels import direct_configs
 from backend.templates.problem import Sizes
 from backend.templates.rendering import render_direct
-from backend.templates.resources_table import grouped_problem
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu
 from tests.support.conv_lab import Binary, Class, check
 from tests.support.template_lab import Kernel, build, build_all
+from tools.resources_table import grouped_problem
 
 if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)

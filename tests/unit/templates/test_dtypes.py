@@ -12,12 +12,12 @@ import torch
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.resources_table import GPUS, SHAPES
 from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from tests.support import template_lab
 from tests.support.template_cases import Binary, Class, check
 from tests.support.template_lab import Kernel, Run, build, build_all, failure, memory_for
+from tools.resources_table import GPUS, SHAPES
 
 needs_compiler = pytest.mark.skipif(
     isinstance(targets.find(cpu()), Missing), reason="no C++ compiler"

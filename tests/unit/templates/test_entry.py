@@ -15,10 +15,10 @@ from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Sizes
 from backend.templates.rendering import render_gemm, render_skinny
-from backend.templates.resources_table import plain_problem
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, cpu
 from tests.support.template_lab import Kernel, Run, build, failure, memory_for
+from tools.resources_table import plain_problem
 
 if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)

@@ -14,8 +14,8 @@ import sympy
 import torch
 
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.epilogue import Access, Epilogue
 from backend.templates.errors import UnsupportedProblemError
+from backend.templates.fusion import Access, Epilogue
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.operand import Operand
 from backend.templates.problem import GemmProblem, Sizes

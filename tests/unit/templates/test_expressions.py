@@ -11,9 +11,16 @@ import pytest
 import torch
 
 from backend.templates.errors import ExpressionError
-from backend.templates.expressions import ChainBuilder, Step, defect, in_cpp, in_triton
-from backend.templates.functions import CPP_VALUE, FORMS
-from backend.toolchain import code_cache, loader
+from backend.templates.expressions import (
+    CPP_VALUE,
+    FORMS,
+    ChainBuilder,
+    ChainStep,
+    defect,
+    in_cpp,
+    in_triton,
+)
+from backend.toolchain import code_cache
 from backend.toolchain.target import cpu
 from tests.support import template_lab
 from tests.support.chains import evaluate
@@ -22,7 +29,7 @@ from tests.support.toolchain_kernels import available
 pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
 
 DTYPES = {"float": "float32", "double": "float64", "int": "int8", "bool": "bool"}
-CHAINS: dict[str, tuple[Step, ...]] = {}
+CHAINS: dict[str, tuple[ChainStep, ...]] = {}
 for _kind, _dtype in DTYPES.items():
     for _name, _form in FORMS[_kind].items():  # type: ignore[index]
         _chain = ChainBuilder()
@@ -69,7 +76,7 @@ def _stored(dtype: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loader.Library]:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[code_cache.Library]:
     """One entry a chain."""
     parts = ["#include <rocm_tui/gpu.h>"]
     for number, steps in enumerate(CHAINS.values()):
@@ -90,11 +97,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loader.Library
         ]
     root: Path = tmp_path_factory.mktemp("code")
     options = replace(template_lab.OPTIONS, level=1)
-    yield loader.load(code_cache.compile("\n".join(parts), cpu(), options, cache_root=root).path)
+    yield code_cache.load(
+        code_cache.compile("\n".join(parts), cpu(), options, cache_root=root).path
+    )
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_the_same_as_torch(library: loader.Library, name: str) -> None:
+def test_the_same_as_torch(library: code_cache.Library, name: str) -> None:
     steps = CHAINS[name]
     loads = {step.text: step.dtype for step in steps if step.function == "load"}
     given = values(next(iter(loads.values())))[: len(loads)]
@@ -104,7 +113,7 @@ def test_the_same_as_torch(library: loader.Library, name: str) -> None:
         given = [x[x.isfinite()] for x in given]
     named = dict(zip(loads, given, strict=True))
     out = torch.zeros(given[0].numel(), dtype=getattr(torch, steps[-1].dtype))
-    types = loader.argtypes(len(given) + 1, 1)[: len(given) + 2]
+    types = code_cache.argtypes(len(given) + 1, 1)[: len(given) + 2]
     entry = library.entry(f"chain{list(CHAINS).index(name)}", types)
     assert entry(*(x.data_ptr() for x in given), out.data_ptr(), out.numel()) == 0
     want = evaluate(steps, torch.zeros(()), named, wide=False)[-1]

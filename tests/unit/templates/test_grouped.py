@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from backend.templates.config import GemmConfig
 from backend.templates.errors import UnsupportedProblemError
-from backend.templates.grouped import GroupedProblem, grouped_problem
 from backend.templates.heuristics import gemm_configs
 from backend.templates.legality import gemm_defect
 from backend.templates.operand import DType, Operand
-from backend.templates.problem import Sizes
+from backend.templates.problem import GroupedProblem, Sizes, grouped_problem
 from backend.templates.rendering import Rendered, render_grouped
 from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Unknown, resources

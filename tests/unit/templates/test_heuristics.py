@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.config import UNITS, GemmConfig, SkinnyConfig, UnitName
 from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import (
@@ -20,12 +20,11 @@ from backend.templates.legality import (
     skinny_defect,
 )
 from backend.templates.problem import DType, GemmProblem, Sizes
-from backend.templates.resources_table import SHAPES, offers, plain_problem
 from backend.templates.tiles import shape_class
-from backend.templates.units import UNITS, UnitName
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from backend.toolchain.targets import DEFAULT_TARGETS
 from tests.support.template_cases import CLASSES
+from tools.resources_table import SHAPES, offers, plain_problem
 
 SQUARE = Sizes(4096, 4096, 4096)
 

@@ -13,7 +13,6 @@ import sympy
 
 from backend.templates.config import GemmConfig
 from backend.templates.errors import ConfigError, RenderError, UnsupportedProblemError
-from backend.templates.kernel import TemplateKernel, cexpr
 from backend.templates.operand import power_of_two_factor
 from backend.templates.problem import (
     ArgInfo,
@@ -22,8 +21,15 @@ from backend.templates.problem import (
     SizeArg,
     widest_access,
 )
-from backend.templates.rendering import RUNTIME_ARGS, environment, literal, render_gemm
-from backend.toolchain import code_cache, loader, targets
+from backend.templates.rendering import (
+    RUNTIME_ARGS,
+    TemplateKernel,
+    cexpr,
+    environment,
+    literal,
+    render_gemm,
+)
+from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, cpu
 
 S, T = sympy.symbols("s t", integer=True)
@@ -112,7 +118,7 @@ def test_cexpr_computes_what_sympy_says(tmp_path: Path) -> None:
         "#include <rocm_tui/gpu.h>\n"
         f"RT_EXPORT int all(int s, int t, int64_t* out) {{\n{lines}\n  return 0;\n}}\n"
     )
-    library = loader.load(code_cache.compile(source, cpu(), cache_root=tmp_path).path)
+    library = code_cache.load(code_cache.compile(source, cpu(), cache_root=tmp_path).path)
     entry = library.entry("all", [ctypes.c_int, ctypes.c_int, ctypes.c_void_p])
     out = (ctypes.c_int64 * len(cases))()
     for s, t in ((1, 1), (17, 5), (4096, 3), (70000, 999), (8, 64)):
@@ -171,6 +177,6 @@ def test_float_literals_keep_their_bits() -> None:
 
 
 def test_templates_import_no_torch() -> None:
-    code = "import sys, backend.templates.resources_table; print('torch' in sys.modules)"
+    code = "import sys, tools.resources_table; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

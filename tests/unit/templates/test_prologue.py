@@ -12,9 +12,8 @@ import sympy
 
 from backend.templates.config import GemmConfig
 from backend.templates.errors import ConfigError
-from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.heuristics import gemm_configs, pays, refitted, skinny_configs
 from backend.templates.problem import Sizes
-from backend.templates.refitting import pays, refitted
 from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from tests.support import template_lab

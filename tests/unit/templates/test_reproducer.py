@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.reproducer.rebuild import ReproducerError, write
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Activation, DType, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.reproducer import ReproducerError, write
 from backend.toolchain.target import Target
 from tests.support.tools import needs_tool
 

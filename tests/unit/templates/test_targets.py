@@ -11,11 +11,11 @@ import pytest
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.legality import lds_bytes
-from backend.templates.resources_table import BEGIN, END, GPUS, Offer, offers, put_between_markers
-from backend.toolchain import code_cache, loader, targets
+from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Resources, Unknown, resources
 from backend.toolchain.target import Missing, Target, amdgpu
 from tests.support.places import EVERYTHING, ROOT
+from tools.resources_table import BEGIN, END, GPUS, Offer, offers, put_between_markers
 
 DOCS = ROOT / "docs" / "templates.md"
 
@@ -93,8 +93,8 @@ def test_a_library_for_a_gpu_loads_and_says_that_there_is_none(
         pytest.skip("no compiler here makes a library for gfx90a: needs hipcc or ROCm")
     offer = next(offer for offer in offers(target) if offer.template == template)
     rendered = offer.render()
-    library = loader.load(code_cache.compile(rendered.source, target, cache_root=tmp_path).path)
-    entry = library.entry(rendered.name, loader.argtypes(3, len(rendered.args) - 3))
+    library = code_cache.load(code_cache.compile(rendered.source, target, cache_root=tmp_path).path)
+    entry = library.entry(rendered.name, code_cache.argtypes(3, len(rendered.args) - 3))
     numbers = {"M": 1, "N": 64, "K": 64, "ld_a": 64, "ld_b": 64, "ld_out": 64, "split_k": 1}
     nowhere = 1 << 20  # aligned, and never followed: there is no device to launch on
     values = [numbers.get(arg.name, nowhere) for arg in rendered.args]

@@ -8,7 +8,7 @@ import pytest
 
 from backend.toolchain import targets
 from backend.toolchain.assembly import assembly, bytes_of, functions, kind_of, main_loop
-from backend.toolchain.target import Missing, Options, Target
+from backend.toolchain.target import CompileOptions, Missing, Target
 
 LOOP = """
 	.section	.text,"ax"
@@ -107,7 +107,7 @@ def test_a_compiler_is_asked(arch: str) -> None:
     if isinstance(missing := targets.find(target), Missing):
         pytest.skip(missing.reason)
     (kernel,) = (
-        v for k, v in functions(assembly(SOURCE, target, Options(1))).items() if "dot" in k
+        v for k, v in functions(assembly(SOURCE, target, CompileOptions(1))).items() if "dot" in k
     )
     trip = main_loop(kernel)
     assert trip is not None and trip.kinds["fma"] >= 1 and trip.loaded >= 4

@@ -15,19 +15,30 @@ from pathlib import Path
 
 import pytest
 
-from backend.toolchain import identity, loader
-from backend.toolchain.code_cache import code_folder, compile, first_errors, toolchain
+from backend.toolchain import code_cache
+from backend.toolchain.code_cache import (
+    code_folder,
+    compile,
+    first_errors,
+    toolchain,
+    toolchain_of,
+)
 from backend.toolchain.errors import (
     CacheError,
     CompileError,
     CompileTimeoutError,
     MissingCompilerError,
 )
-from backend.toolchain.identity import cache_key, toolchain_of
-from backend.toolchain.target import Compiler, Options, cpu
+from backend.toolchain.target import CompileOptions, Compiler, cpu
 from backend.toolchain.targets import find, require
 from tests.support.places import ROOT
 from tests.support.toolchain_kernels import available
+
+
+def cache_key(source: str, compiler: Compiler, options: CompileOptions) -> str:
+    made_of = code_cache.source_key(source, compiler.target, options)
+    return f"{made_of}-{code_cache.toolchain_of(compiler, options)}"
+
 
 pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
 
@@ -88,18 +99,18 @@ def test_the_command_can_be_pasted(tmp_path: Path) -> None:
 
 def test_the_key_is_of_all_that_went_in_and_of_no_path() -> None:
     compiler = require(cpu())
-    options = Options()
+    options = CompileOptions()
     keys = [
         cache_key(KERNEL, compiler, options),
         cache_key(KERNEL + "\n", compiler, options),
-        cache_key(KERNEL, compiler, Options(level=1)),
-        cache_key(KERNEL, compiler, Options(defines=(("A", "1"),))),
-        cache_key(KERNEL, compiler, Options(flags=("-g",))),
+        cache_key(KERNEL, compiler, CompileOptions(level=1)),
+        cache_key(KERNEL, compiler, CompileOptions(defines=(("A", "1"),))),
+        cache_key(KERNEL, compiler, CompileOptions(flags=("-g",))),
         cache_key(KERNEL, Compiler(cpu(), "g++", ("g++",), "another version"), options),
     ]
     assert len(set(keys)) == len(keys)
     elsewhere = Compiler(cpu(), "g++", ("/elsewhere/g++",), compiler.version)
-    assert cache_key(KERNEL, elsewhere, Options(timeout_seconds=1)) == keys[0]
+    assert cache_key(KERNEL, elsewhere, CompileOptions(timeout_seconds=1)) == keys[0]
 
 
 def test_the_key_changes_with_the_processors_features(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,21 +118,21 @@ def test_the_key_changes_with_the_processors_features(monkeypatch: pytest.Monkey
     keys = set()
     for level in ((), ("-march=x86-64-v3",)):
         monkeypatch.setattr("backend.toolchain.targets.instruction_set", lambda _=level: _)
-        keys.add(cache_key(KERNEL, compiler, Options()))
+        keys.add(cache_key(KERNEL, compiler, CompileOptions()))
     assert len(keys) == 2
 
 
 def test_the_key_changes_with_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys, compiler = [cache_key(KERNEL, require(cpu()), Options())], require(cpu())
-    monkeypatch.setattr(identity, "INCLUDE", tmp_path)
+    keys, compiler = [cache_key(KERNEL, require(cpu()), CompileOptions())], require(cpu())
+    monkeypatch.setattr(code_cache, "INCLUDE", tmp_path)
     try:
         for header in ("rocm_tui/gpu.h", "cpu/more.h", "cuda/other.h"):
             (tmp_path / header).parent.mkdir()
             (tmp_path / header).write_text("// another")
-            identity.headers_hash.cache_clear()
-            keys.append(cache_key(KERNEL, compiler, Options()))
+            code_cache.headers_hash.cache_clear()
+            keys.append(cache_key(KERNEL, compiler, CompileOptions()))
     finally:
-        identity.headers_hash.cache_clear()
+        code_cache.headers_hash.cache_clear()
     assert len(set(keys[:3])) == 3 and len({key.partition("-")[2] for key in keys}) == 3
     assert keys[3] == keys[2]  # what is for another kind of target
 
@@ -150,7 +161,7 @@ def test_without_a_compiler_what_was_compiled_last_is_taken(
         with pytest.raises(MissingCompilerError, match="install g"):
             compile(changed, cpu(), cache_root=tmp_path)
         with pytest.raises(MissingCompilerError):
-            compile(KERNEL, cpu(), Options(level=1), cache_root=tmp_path)
+            compile(KERNEL, cpu(), CompileOptions(level=1), cache_root=tmp_path)
         made[0].path.chmod(0o644)
         made[0].path.write_bytes(b"damaged")
         assert compile(KERNEL, cpu(), cache_root=tmp_path).path == made[1].path
@@ -238,7 +249,7 @@ def test_a_compiler_that_never_ends_is_stopped_with_its_children(tmp_path: Path)
     endless = counting_compiler(tmp_path, before=f'sleep 600 & echo $! > "{tmp_path}/pid"; wait')
     with pytest.raises(CompileTimeoutError, match="stopped after 1 s") as caught:
         compile(
-            KERNEL, cpu(), Options(timeout_seconds=1), cache_root=tmp_path, compiler=endless
+            KERNEL, cpu(), CompileOptions(timeout_seconds=1), cache_root=tmp_path, compiler=endless
         )  # fmt: skip
     assert caught.value.source_path.read_text() == KERNEL
     child = int((tmp_path / "pid").read_text())
@@ -278,7 +289,7 @@ def test_an_undefined_symbol_is_an_error_at_compile_time_or_load(tmp_path: Path)
     source = KERNEL.replace("__global__", "float far(); __global__").replace("7.0f;", "far();")
     flags = ("-Wl,--no-undefined",)
     with pytest.raises(CompileError, match="undefined reference"):
-        compile(source, cpu(), Options(flags=flags), cache_root=tmp_path)
+        compile(source, cpu(), CompileOptions(flags=flags), cache_root=tmp_path)
 
 
 def test_what_a_terminal_would_obey_is_not_in_the_lines() -> None:
@@ -341,7 +352,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 def test_a_rebuild_does_not_touch_a_loaded_library(tmp_path: Path) -> None:
     first = compile(KERNEL, cpu(), cache_root=tmp_path)
-    lib = loader.load(first.path)
+    lib = code_cache.load(first.path)
     first.path.with_suffix(".json").unlink()
     assert not compile(KERNEL, cpu(), cache_root=tmp_path).from_cache
     lib.entry("run")

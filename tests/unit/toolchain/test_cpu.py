@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from backend.toolchain import loader
+from backend.toolchain import code_cache
 from backend.toolchain.code_cache import compile
 from backend.toolchain.errors import KernelError, LoadError
 from backend.toolchain.target import Compiler, cpu, first_on_path, version_of
@@ -25,7 +25,7 @@ GUARD = 4096
 CORES = ("RT_NO_MATRIX", "RT_EMULATED")
 
 
-def gemm(lib: loader.Library, m: int, n: int, k: int) -> float:
+def gemm(lib: code_cache.Library, m: int, n: int, k: int) -> float:
     """The largest error over the bound that rounding allows; infinity for a write outside."""
     torch.manual_seed(m * 1_000_003 + n * 1009 + k)
     # A read past the end meets a NaN, a write past it changes the guard.
@@ -64,7 +64,7 @@ def test_clang_compiles_the_same_kernels() -> None:
     if path is None:
         pytest.skip("no clang++")
     compiler = Compiler(cpu(), "g++", (path,), version_of((path,)) or "clang")
-    lib = loader.load(build("gemm", compiler=compiler).path)
+    lib = code_cache.load(build("gemm", compiler=compiler).path)
     assert gemm(lib, 65, 67, 33) <= 1
 
 
@@ -181,7 +181,7 @@ def test_libraries_do_not_share_their_kernels() -> None:
         f'{{ return RT_LAUNCH(k::f<float>, 1, 64, 0, stream, static_cast<float*>(x)); }}\n'
         for value in (1, 2)
     ]  # fmt: skip
-    libs = [loader.load(compile(text, cpu(), cache_root=cache_root()).path) for text in sources]
+    libs = [code_cache.load(compile(text, cpu(), cache_root=cache_root()).path) for text in sources]
     for value, lib in itertools.product((1, 2), repeat=2):
         out = torch.zeros(64)
         assert call(libs[lib - 1], "run", out) == 0
@@ -190,8 +190,8 @@ def test_libraries_do_not_share_their_kernels() -> None:
 
 def test_a_library_is_loaded_once() -> None:
     path = build("waves").path
-    first = loader.load(path)
-    assert loader.load(path) is first
+    first = code_cache.load(path)
+    assert code_cache.load(path) is first
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"not a library")
     with pytest.raises(LoadError, match=r"broken\.so"):
-        loader.load(broken)
+        code_cache.load(broken)
 
 
 def test_a_stack_overflow_ends_the_process_not_the_numbers() -> None:

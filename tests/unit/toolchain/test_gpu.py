@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.toolchain import loader
+from backend.toolchain import code_cache
 from backend.toolchain.target import Compiler, Target, amdgpu, cuda
 from backend.toolchain.targets import find
 from tests.support.matrix_units import CDNA, OTHERS
@@ -25,12 +25,12 @@ TARGET = target_here()
 pytestmark = pytest.mark.skipif(TARGET is None, reason="no GPU that torch can use")
 
 
-def library(name: str) -> loader.Library:
+def library(name: str) -> code_cache.Library:
     assert TARGET is not None
     compiler = find(TARGET)
     if not isinstance(compiler, Compiler) or not compiler.loadable:
         pytest.skip(f"no compiler that makes a library for {TARGET}")
-    return loader.load(build(name, TARGET).path)
+    return code_cache.load(build(name, TARGET).path)
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 16), (1, 1, 1), (65, 67, 33), (512, 512, 512)])

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.toolchain import code_cache, identity, loader
+from backend.toolchain import code_cache
 from backend.toolchain.errors import CompileError, HeadersError
-from backend.toolchain.headers import Headers
-from backend.toolchain.target import Options, cpu
+from backend.toolchain.target import CompileOptions, Headers, cpu
 from backend.toolchain.targets import require
 
 SOURCE = """
@@ -29,14 +28,14 @@ def folder(path: Path, answer: int) -> Path:
     return path
 
 
-def options(path: Path, **more: object) -> Options:
-    return Options(level=0, headers=(Headers.of(path),), **more)  # type: ignore[arg-type]
+def options(path: Path, **more: object) -> CompileOptions:
+    return CompileOptions(level=0, headers=(Headers.of(path),), **more)  # type: ignore[arg-type]
 
 
-def answer(given: Options, root: Path) -> tuple[int, bool]:
+def answer(given: CompileOptions, root: Path) -> tuple[int, bool]:
     """What the kernel returns, and whether it was in the cache already."""
     compiled = code_cache.compile(SOURCE, cpu(), given, cache_root=root)
-    return loader.load(compiled.path, root).entry("ask")(), compiled.from_cache
+    return code_cache.load(compiled.path, root).entry("ask")(), compiled.from_cache
 
 
 def test_the_content_counts_and_not_the_place(tmp_path: Path) -> None:
@@ -45,9 +44,12 @@ def test_the_content_counts_and_not_the_place(tmp_path: Path) -> None:
     assert answer(options(here), tmp_path / "cache") == (42, False)
     assert answer(options(there), tmp_path / "cache") == (42, True)
     assert answer(options(other), tmp_path / "cache") == (43, False)
-    plain = identity.cache_key(SOURCE, require(cpu()), Options(level=0))
-    key = identity.cache_key(SOURCE, require(cpu()), options(here))
-    assert key.split("-")[0] != plain.split("-")[0] and key.split("-")[1] != plain.split("-")[1]
+    plain, given = CompileOptions(level=0), options(here)
+    assert code_cache.source_key(SOURCE, cpu(), plain) != code_cache.source_key(
+        SOURCE, cpu(), given
+    )
+    compiler = require(cpu())
+    assert code_cache.toolchain_of(compiler, plain) != code_cache.toolchain_of(compiler, given)
 
 
 def test_headers_that_changed_since_they_were_read_are_refused(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.toolchain import loader
+from backend.toolchain import code_cache
 from backend.toolchain.code_cache import compile
 from backend.toolchain.errors import KernelError
-from backend.toolchain.target import INCLUDE, Options, cpu
+from backend.toolchain.target import INCLUDE, CompileOptions, cpu
 from tests.support.matrix_units import CDNA, OTHERS, Instruction
 from tests.support.toolchain_kernels import available, cache_root, call, library, source
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
 EVERY = pytest.mark.parametrize("unit", [*CDNA, *OTHERS], ids=lambda unit: unit.name)
 
 
-def wrong(lib: loader.Library, name: str, unit: Instruction) -> bool:
+def wrong(lib: code_cache.Library, name: str, unit: Instruction) -> bool:
     """Small integers: whatever the order of the sum, there is one right answer."""
     torch.manual_seed(unit.m + unit.k)
     for _ in range(3):
@@ -109,6 +109,6 @@ def test_a_wrong_lane_is_caught(name: str, right: str, mistake: str) -> None:
     )
     broken = source("matrix").replace("#include <rocm_tui/gpu.h>", gpu)
     unit = next(unit for unit in OTHERS if unit.name == name)
-    options = Options(level=0, defines=(("RT_WAVE", str(unit.wave)),))
-    lib = loader.load(compile(broken, cpu(), options, cache_root=cache_root()).path)
+    options = CompileOptions(level=0, defines=(("RT_WAVE", str(unit.wave)),))
+    lib = code_cache.load(compile(broken, cpu(), options, cache_root=cache_root()).path)
     assert wrong(lib, name, unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.toolchain.loader import Library
+from backend.toolchain.code_cache import Library
 from backend.toolchain.target import cpu
 from tests.support.functions import ENDS, FUNCTIONS, defect, end_defect, points
 from tests.support.toolchain_kernels import available, call, library

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.toolchain import loader
+from backend.toolchain import code_cache
 from backend.toolchain.code_cache import compile
 from backend.toolchain.errors import MissingCompilerError
 from backend.toolchain.resources import (
@@ -23,9 +23,9 @@ from backend.toolchain.resources import (
     resources,
 )
 from backend.toolchain.target import (
+    CompileOptions,
     Compiler,
     Missing,
-    Options,
     Target,
     amdgpu,
     cpu,
@@ -98,7 +98,9 @@ def test_each_matrix_instruction_is_used(name: str, arch: str, tmp_path: Path) -
         pytest.skip(f"no compiler for {target}")
     if name == "builtins" and target.matrix != "mfma":
         pytest.skip("the builtins are those of CDNA")
-    first = commands(compiler, KERNELS / f"{name}.hip", tmp_path / "k.s", Options(flags=("-S",)))[0]
+    first = commands(
+        compiler, KERNELS / f"{name}.hip", tmp_path / "k.s", CompileOptions(flags=("-S",))
+    )[0]
     assembly = tmp_path / ("k.s" if compiler.driver == "clang" else "k.s.s")
     subprocess.run(first, check=True, capture_output=True)
     pattern, count = INSTRUCTIONS[arch]
@@ -173,7 +175,7 @@ def test_occupancy_is_what_llvm_says(arch: str) -> None:
             for name, (registers, lds, threads) in named.items()
         )
     )
-    options = Options(flags=("-Rpass-analysis=kernel-resource-usage",))
+    options = CompileOptions(flags=("-Rpass-analysis=kernel-resource-usage",))
     compiled = compile(source, target, options, cache_root=cache_root(), compiler=compiler)
     said = dict(
         re.findall(
@@ -278,9 +280,9 @@ def test_debians_hipcc_makes_a_library_that_finds_no_gpu() -> None:
         pytest.skip("no hipcc")
     compiled = build("gemm", target, compiler=compiler)
     assert compiled.loadable
-    lib = loader.load(compiled.path)
+    lib = code_cache.load(compiled.path)
     size = ctypes.c_size_t(99)
-    entry = lib.entry("gemm", loader.argtypes(3, 3))
+    entry = lib.entry("gemm", code_cache.argtypes(3, 3))
     assert entry(None, None, None, 8, 8, 8, ctypes.byref(size), None, None) == 0
     assert size.value == 0
     assert entry(None, None, None, 8, 8, 8, None, None, None) == 1
@@ -313,9 +315,10 @@ def test_a_rocm_box_is_asked_before_all_others(
     assert (compiler.driver, compiler.loadable) == ("rocm", True)
     compiled = build("gemm", target)
     assert compiled.command.startswith(f"{tmp_path}/llvm/bin/clang++ -x hip --offload-arch=gfx90a")
-    lib = loader.load(compiled.path)
+    lib = code_cache.load(compiled.path)
     assert (
-        lib.entry("gemm", loader.argtypes(3, 3))(None, None, None, 8, 8, 8, None, None, None) == 1
+        lib.entry("gemm", code_cache.argtypes(3, 3))(None, None, None, 8, 8, 8, None, None, None)
+        == 1
     )
     assert isinstance(resources(compiled), tuple)
 
@@ -324,8 +327,8 @@ def test_nvccs_library_loads_and_answers() -> None:
     target = cuda("sm_90")
     if not available(target):
         pytest.skip("no nvcc")
-    lib = loader.load(build("gemm", target).path)
-    entry = lib.entry("gemm", loader.argtypes(3, 3))
+    lib = code_cache.load(build("gemm", target).path)
+    entry = lib.entry("gemm", code_cache.argtypes(3, 3))
     assert entry(None, None, None, 8, 8, 8, None, None, None) == 1
     assert "invalid" in lib.error_text(1)
 

@@ -12,13 +12,13 @@ import pytest
 import sympy
 
 from backend.model.choice import parse_config
-from backend.templates.epilogue import Epilogue
 from backend.templates.errors import (
     ConfigError,
     HookError,
     TemplateError,
     UnsupportedProblemError,
 )
+from backend.templates.fusion import Epilogue
 from backend.templates.problem import Operand
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig, TritonTemplate
 from backend.templates.triton.gemm import TritonGemm, generate, index_dtype

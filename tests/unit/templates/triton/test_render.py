@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, ModularIndexing
 
 from backend.templates.errors import ExpressionError, HookError
-from backend.templates.triton.expressions import ceildiv, divides, print_size
-from backend.templates.triton.kernel import PartialRender, mark
+from backend.templates.triton.kernel import PartialRender, ceildiv, divides, mark, print_size
 
 TEXT = f"{mark('TOP')}\n    body\n    {mark('END')}\nlast"
 

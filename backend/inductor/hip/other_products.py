@@ -1,0 +1,268 @@
+"""Products of other kinds than one of two plain matrices: grouped products, products whose weight
+is stored in 8 bits, and products by Composable Kernel.
+
+An 8-bit weight is widened where it is loaded, which is exact, and each column is scaled in the
+store: `x @ weight.T * scale`, as ATen's `_weight_int8pack_mm`.
+
+Composable Kernel's universal GEMM comes from the package `ck4inductor`, which has its headers and a
+list of instances. An instance takes a minute to compile, so none is offered unless `ROCM_TUI_CK`
+says how many are to be tried for a product.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.inductor.benchmark import tensors
+from backend.inductor.benchmark.tensors import (
+    Expected,
+    GemmReference,
+    Tile,
+    activated,
+    wide_dtype,
+)
+from backend.inductor.hip import operands
+from backend.inductor.hip.caller import ROCmTemplateBuffer
+from backend.inductor.hip.fusion import OUT, Fused
+from backend.inductor.hip.operands import operand_of
+from backend.inductor.hip.template import HipTemplate
+from backend.inductor.torch.graph import Node
+from backend.templates.ck import RenderedInstance, render_ck
+from backend.templates.errors import ExpressionError, UnsupportedProblemError
+from backend.templates.expressions import ChainBuilder
+from backend.templates.fusion import FactorSource, Prologue
+from backend.templates.operand import Operand
+from backend.templates.problem import Activation, GemmProblem, GroupedProblem, grouped_problem
+from backend.templates.rendering import render_gemm, render_grouped, render_skinny
+from backend.toolchain.target import CompileOptions, Headers
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedReference:
+    """`activation(a[first:last] @ b[group])` of each group of rows."""
+
+    activation: Activation = "none"
+
+    def drawn(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The inputs with ends that make sense: groups as even as can be, which have all rows."""
+        a, b, ends = inputs
+        groups = torch.arange(1, len(ends) + 1, dtype=torch.int64)
+        even = (groups * a.shape[0] // max(1, len(ends))).to(ends)
+        return [a, b, ends.clone().copy_(even)]
+
+    def expected(self, inputs: Sequence[Tensor]) -> Expected:
+        """What comes of these inputs, which are kept."""
+        return Expected(self, tuple(inputs))
+
+    def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Tile]:
+        """Some rows of one group."""
+        a, b, ends = inputs
+        itemsize = wide_dtype(a).itemsize
+        left = tensors.CHUNK_BYTES - 2 * itemsize * b[0].numel()
+        rows = max(1, left // (itemsize * (2 * a.shape[1] + 6 * sizes[1])))
+        for first, last in _ranges(ends):
+            for row in range(first, last, rows):
+                yield slice(row, min(last, row + rows)), slice(0, sizes[1])
+
+    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
+        """By Cauchy and Schwarz the terms of a sum are bound by the lengths of row and column."""
+        a, b, ends = inputs
+        wide, rows = wide_dtype(a), tile[0]
+        group = next(at for at, (_, last) in enumerate(_ranges(ends)) if rows.start < last)
+        left, right = a[rows].to(wide), b[group].to(wide)
+        terms = left.norm(dim=-1, keepdim=True) * right.norm(dim=-2, keepdim=True)
+        return activated(left @ right, self.activation), terms
+
+
+def _ranges(ends: Tensor) -> list[tuple[int, int]]:
+    numbers = [int(end) for end in ends.tolist()]
+    return list(zip([0, *numbers], numbers, strict=False))
+
+
+class ROCmGroupedTemplate(HipTemplate):
+    """Tiles of groups of rows; configs are `GemmConfig`. The input nodes are the rows, a factor a
+    group, and where the groups end."""
+
+    template = "grouped"
+    renders = staticmethod(render_grouped)
+
+    def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
+        nodes = self.input_nodes if buffer is None else buffer.inputs
+        return dict(zip(("a", "b", "ends"), nodes, strict=False))
+
+    def problem(self, nodes: Mapping[str, Node] | None = None) -> GroupedProblem:
+        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        nodes = self.named_nodes() if nodes is None else nodes
+        if len(nodes) != 3:
+            raise UnsupportedProblemError("groups without ends")
+        operands = {name: operand_of(name, node) for name, node in nodes.items()}
+        return grouped_problem(
+            operands["a"],
+            operands["b"],
+            operand_of(OUT, self.output_node),
+            operands["ends"],
+            self.activation,
+        )
+
+    def stored(self) -> Operand:
+        """All groups have the same result, each some of its rows."""
+        return operand_of(OUT, self.output_node)
+
+    def reference(self) -> GroupedReference:
+        return GroupedReference(self.activation)
+
+    def aten_text(self, inputs: Sequence[str]) -> str:
+        return f"torch.ops.aten._grouped_mm.default({', '.join(inputs)})"
+
+    def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
+        a, b, ends = inputs
+        name = f"aoti_torch_{device}__grouped_mm"
+        call = operands.copied(out, name, a, b, "ends", "nullptr", "nullptr")
+        return [*operands.optional("ends", ends), *call]
+
+
+@dataclass(frozen=True, slots=True)
+class Int8WeightReference:
+    """`x @ weight.T * scale`."""
+
+    def expected(self, inputs: Sequence[Tensor]) -> Expected:
+        """What comes of these inputs, which are kept."""
+        return Expected(self, tuple(inputs))
+
+    def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterable[Tile]:
+        return GemmReference().tiles(inputs, sizes)
+
+    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
+        x, weight, scale = inputs
+        values, terms = GemmReference().part((x, weight.transpose(0, 1)), tile)
+        scales = scale[tile[-1]].to(wide_dtype(x))
+        return values.mul_(scales), terms.mul_(scales.abs())
+
+
+INT8_OPERANDS = ("a", "weight", "scale_b")
+
+
+class Int8WeightTemplate(HipTemplate):
+    """Input nodes are x (M, K), the weight (N, K) and a scale for each of its rows."""
+
+    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
+        super().__init__(input_nodes, layout, **(options | {"operands": INT8_OPERANDS}))
+
+    def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
+        """Raises UnsupportedProblemError."""
+        nodes = self.named_nodes() if nodes is None else nodes
+        x, weight, scale = (operand_of(name, nodes[name]) for name in INT8_OPERANDS)
+        return scaled_int8(x, weight, scale, operand_of(OUT, self.output_node))
+
+    def reference(self) -> Int8WeightReference:
+        return Int8WeightReference()
+
+    def aten_text(self, inputs: Sequence[str]) -> str:
+        return f"torch._weight_int8pack_mm({', '.join(inputs)})"
+
+    def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
+        return operands.copied(out, f"aoti_torch_{device}__weight_int8pack_mm", *inputs)
+
+
+class ROCmInt8WeightTemplate(Int8WeightTemplate):
+    """Tiles through LDS; configs are `GemmConfig`."""
+
+    template = "gemm"
+    renders = staticmethod(render_gemm)
+
+
+class ROCmSkinnyInt8WeightTemplate(Int8WeightTemplate):
+    """Few rows; configs are `SkinnyConfig`."""
+
+    template = "skinny"
+    renders = staticmethod(render_skinny)
+
+
+COUNT = "ROCM_TUI_CK"
+"""The variable: how many instances are tried for a product."""
+
+_COMPILE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CkLibrary:
+    """What is installed: the instances, and how a source that calls one is compiled."""
+
+    operations: tuple[Any, ...]
+    options: CompileOptions
+
+    @property
+    def identity(self) -> str:
+        """For a comment in a source: what it is compiled with beside what it says."""
+        digests = " ".join(headers.digest[:16] for headers in self.options.headers)
+        return f"{self.options.standard}, headers {digests}"
+
+
+def ck_instances_wanted(env: Mapping[str, str] = os.environ) -> int:
+    """How many instances are tried for a product."""
+    given = env.get(COUNT, "")
+    return int(given) if given.isdecimal() else 0
+
+
+@functools.cache
+def ck_library() -> CkLibrary:
+    """Raises ImportError where `ck4inductor` is not installed, and HeadersError."""
+    package = importlib.import_module("ck4inductor")
+    instances = importlib.import_module("ck4inductor.universal_gemm.gen_instances")
+    home = Path(str(package.__file__)).parent
+    folders = [home / "include", home / "library" / "include"]
+    headers = tuple(Headers.of(folder) for folder in folders if folder.is_dir())
+    options = CompileOptions(headers=headers, standard="c++20", timeout_seconds=_COMPILE_SECONDS)
+    return CkLibrary(tuple(instances.gen_ops_library()), options)
+
+
+class ROCmCKTemplate(HipTemplate):
+    """A product by an instance of the library; configs are `CkConfig`."""
+
+    template = "ck"
+
+    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
+        super().__init__(input_nodes, layout, **options)
+        self.options = ck_library().options
+
+    @staticmethod
+    def renders(*rendered: Any) -> RenderedInstance:
+        return render_ck(ck_library().identity, *rendered)
+
+    def workspace_size(self, rendered: Any) -> Any:
+        return 0
+
+    def fuse(
+        self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
+    ) -> Fused:
+        raise ExpressionError("an instance of a library stores its product and no more")
+
+
+def scaled_int8(x: Operand, weight: Operand, scale: Operand, out: Operand) -> GemmProblem:
+    """`out = x @ weight.T * scale`: `x` is (M, K), `weight` (N, K) of int8, `scale` (N,). The sums
+    are scaled. Raises UnsupportedProblemError."""
+    ranks = [len(operand.sizes) for operand in (x, weight, scale, out)]
+    if weight.dtype != "int8" or ranks != [2, 2, 1, 2]:
+        raise UnsupportedProblemError(f"a weight of {weight.dtype}, dimensions {ranks}")
+    n, k = weight.sizes
+    chain = ChainBuilder()
+    wide = chain.cast(chain.load(weight.name, weight.dtype), "float32")
+    stored = Operand(
+        weight.name, weight.dtype, (1, n, k), (0, *weight.strides), weight.offset, weight.base_bytes
+    )
+    return GemmProblem(
+        x,
+        Operand("b", x.dtype, (k, n), (n, 1)),
+        out,
+        b_prologue=Prologue((FactorSource(stored),), chain.steps, wide.step),
+        scales=(scale,),
+    )

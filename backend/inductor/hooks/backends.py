@@ -1,0 +1,258 @@
+"""Which backends a process asks Inductor for, and why some of them cannot appear in it.
+
+Inductor leaves a backend out without a word where the device, the build of torch or a missing
+package does not fit (torch 2.13.0: `use_triton_template`, `use_ck_template`,
+`use_cutlass_template`, ... of torch/_inductor/utils.py). What depends on one tuning's operands is
+not told here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from backend.disk.layout import code_root
+from backend.inductor.hooks.environment import templates_wanted
+from backend.inductor.torch import tuning as torch_api
+from backend.templates.errors import TritonMissingError
+from backend.templates.triton.module_file import triton
+from backend.toolchain import code_cache, targets
+from backend.toolchain.code_cache import toolchain_of
+from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
+
+CONVOLUTION = "conv:"
+"""Stands before a backend that is asked for in convolutions, which have a list of their own."""
+
+_LISTS = {"": "max_autotune_gemm_backends", CONVOLUTION: "max_autotune_conv_backends"}
+_STOCK = (["ATEN", "TRITON", "CPP"], ["ATEN", "TRITON"])
+"""The lists of torch 2.13.0, where nobody says otherwise."""
+_CK = "ck4inductor"
+_CK_PARTS = ("ck4inductor.universal_gemm.gen_instances", "ck4inductor.universal_gemm.op")
+_FEW_SMS = 68
+"""Streaming multiprocessors below which Inductor takes a GPU of NVIDIA's to be too small."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFacts:
+    """What decides which backends can appear. `arch` is gcnArchName or `sm_90`; `kind` is torch's
+    name of the device, which is `cuda` on ROCm too. `missing(module)` says why a module cannot be
+    imported, nothing if it can."""
+
+    kind: str
+    hip: bool
+    arch: str
+    major: int
+    units: int
+    cpu_backend: str
+    ck_arches: Collection[str]
+    wanted_arches: Collection[str]
+    cutlass_dir: str
+    template_target: Target
+    missing: Callable[[str], str]
+
+
+def requested(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The backends of Inductor's two lists as they stand now, and `ROCM` for our templates.
+
+    Where a list is torch's own, nobody asked for what in it is made for other devices.
+    """
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    names: list[str] = []
+    for mark, option in _LISTS.items():
+        given = str(torch_api.setting(option) or "").upper()
+        asked = [name.strip() for name in given.split(",") if name.strip()]
+        if asked in _STOCK:
+            asked = [name for name in asked if name != ("TRITON" if kind == "cpu" else "CPP")]
+        names += [mark + name for name in asked]
+    if templates_wanted(env) or _templates_on():
+        names.append("ROCM")
+    return tuple(dict.fromkeys(names))
+
+
+def _templates_on() -> bool:
+    """Whether the program itself has turned our templates on."""
+    return bool(getattr(torch_api.selector(), "offers_templates", False))
+
+
+def absent(names: Collection[str], machine: BackendFacts) -> tuple[str, ...]:
+    """`NAME: reason` for each of the backends that cannot appear on this machine."""
+    bare = dict.fromkeys(name.removeprefix(CONVOLUTION) for name in names)
+    reasons = ((name, _REASONS[name](machine)) for name in bare if name in _REASONS)
+    return tuple(f"{name}: {reason}" for name, reason in reasons if reason)
+
+
+def this_machine() -> BackendFacts:
+    """The current GPU, else the CPU."""
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    major = units = 0
+    if kind == "cuda":
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        major, units = int(gpu.major), int(gpu.multi_processor_count)
+    return BackendFacts(
+        kind=kind,
+        hip=bool(torch.version.hip),
+        arch=torch_api.device_facts().arch or "",
+        major=major,
+        units=units,
+        cpu_backend=str(torch_api.setting("cpu_backend") or "cpp"),
+        ck_arches=torch_api.setting("rocm.ck_supported_arch") or (),
+        wanted_arches=torch_api.setting("rocm.arch") or (),
+        cutlass_dir=_cutlass_dir(),
+        missing=missing,
+        template_target=template_target(torch.device(kind)),
+    )
+
+
+def _cutlass_dir() -> str:
+    """It moved in torch 2.11."""
+    names = ("cutlass.cutlass_dir", "cuda.cutlass_dir")
+    return next((str(folder) for name in names if (folder := torch_api.setting(name))), "")
+
+
+def template_target(device: torch.device) -> Target:
+    """What our templates in HIP are compiled for on a CPU or a GPU."""
+    if device.type == "cpu":
+        return cpu()
+    arch = torch_api.device_facts(device).arch or ""
+    return amdgpu(arch) if torch.version.hip else cuda(arch).specific
+
+
+def no_library(target: Target) -> str:
+    """Why none can be loaded for it here; nothing if one can be made, or was made before."""
+    compiler = targets.find(target)
+    if isinstance(compiler, Missing):
+        return "" if code_cache.has_libraries(target, code_root()) else compiler.reason
+    return "" if targets.usable(compiler) else f"{compiler.version} makes no library"
+
+
+def missing(module: str) -> str:
+    """Why a module cannot be imported, in a line; nothing if it is installed."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError) as error:
+        return f"{module} cannot be imported: {error}"
+    return "" if spec else f"{module} is not installed"
+
+
+def _triton(machine: BackendFacts) -> str:
+    if machine.kind == "cpu":
+        wrong = machine.cpu_backend != "triton"
+        return "the device is a CPU, for which Inductor writes C++" if wrong else ""
+    if gone := machine.missing("triton"):
+        return gone
+    return _too_small(machine)
+
+
+def _too_small(machine: BackendFacts) -> str:
+    """As `is_big_gpu` has it."""
+    if machine.hip and (machine.major < 9 or machine.major == 10):
+        return f"Inductor uses no templates on {_bare(machine.arch)}"
+    if not machine.hip and machine.units < _FEW_SMS:
+        return f"Inductor uses no templates on a GPU with {machine.units} multiprocessors"
+    return ""
+
+
+def _ck(machine: BackendFacts) -> str:
+    if not machine.hip:
+        return "this torch is not a ROCm build"
+    if machine.kind == "cpu":
+        return "no GPU is seen"
+    wanted = {_bare(arch) for arch in machine.wanted_arches} or {_bare(machine.arch)}
+    if not wanted & set(machine.ck_arches):
+        names, known = ", ".join(sorted(wanted)), ", ".join(machine.ck_arches)
+        return f"Inductor has it for {known}, not for {names}"
+    if machine.missing(_CK):
+        return f"{_CK} is not installed: it comes with ROCm/composable_kernel"
+    broken = (reason for part in _CK_PARTS if (reason := machine.missing(part)))
+    return next(broken, "")
+
+
+def _cutlass(machine: BackendFacts) -> str:
+    if machine.hip or machine.kind == "cpu":
+        return "it is for GPUs of NVIDIA's"
+    if not Path(machine.cutlass_dir, "python", "cutlass_library").is_dir():
+        return f"there is no CUTLASS in {machine.cutlass_dir or 'cutlass.cutlass_dir'}"
+    return _too_small(machine)
+
+
+def _cutedsl(machine: BackendFacts) -> str:
+    if machine.hip or machine.kind == "cpu":
+        return "it is for GPUs of NVIDIA's"
+    if machine.major != 10:
+        return f"it is for Blackwell GPUs, not for {machine.arch}"
+    return machine.missing("cutlass")
+
+
+def _nvgemm(machine: BackendFacts) -> str:
+    if machine.hip or machine.kind == "cpu":
+        return "it is for GPUs of NVIDIA's"
+    return machine.missing("cutlass") or machine.missing("cutlass_api")
+
+
+def _cpp(machine: BackendFacts) -> str:
+    return "" if machine.kind == "cpu" else "its templates are for CPUs"
+
+
+def _rocm(machine: BackendFacts) -> str:
+    """Our templates in Triton need no compiler of ours, so this says why there are no others."""
+    return no_library(machine.template_target)
+
+
+def _bare(arch: str) -> str:
+    return arch.partition(":")[0]
+
+
+_REASONS: Mapping[str, Callable[[BackendFacts], str]] = {
+    "TRITON": _triton,
+    "CK": _ck,
+    "CKTILE": _ck,
+    "CUTLASS": _cutlass,
+    "CUTEDSL": _cutedsl,
+    "NVGEMM": _nvgemm,
+    "CPP": _cpp,
+    "ROCM": _rocm,
+}
+
+
+HIP_LANGUAGE, TRITON_LANGUAGE = "hip", "triton"
+
+
+def compilers_for(arch: str) -> dict[str, str]:
+    """By language, of those that are here; `arch` is `gfx942`, features may follow."""
+    target = amdgpu(arch)
+    found = {HIP_LANGUAGE: _hip_compiler(target), TRITON_LANGUAGE: _triton_compiler(target)}
+    return {language: name for language, name in found.items() if name}
+
+
+def _hip_compiler(target: Target) -> str:
+    compiler = targets.find(target)
+    if isinstance(compiler, Missing) or not targets.usable(compiler):
+        return ""
+    return toolchain_of(compiler)
+
+
+def _triton_compiler(target: Target) -> str:
+    """Of all that stands in the key of Triton's cache beside a kernel and its options
+    (`triton.runtime.cache.get_cache_key`): its own files, the target, the libraries that are linked
+    and variables of the environment. Empty where this Triton does not tell."""
+    try:
+        made, cache = triton("triton.compiler.compiler"), triton("triton.runtime.cache")
+        gpu = triton("triton.backends.compiler").GPUTarget("hip", target.arch, target.wave)
+        key = getattr(cache, "triton_key", None) or made.triton_key
+        backend = made.make_backend(gpu)
+        parts = [
+            key(),
+            backend.hash(),
+            backend.parse_options({}).hash(),
+            sorted(made.get_cache_invalidating_env_vars().items()),
+        ]
+    except (TritonMissingError, AttributeError, RuntimeError, OSError, ValueError):
+        return ""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,440 @@
+"""Configs of one Triton kernel, sampled again and again on copies of what it is launched with.
+
+Nothing of the program's is written: each launch has memory of ours, in which stands, before every
+sample, what stood in the arguments. All that is known of a kernel is what it changes there: that is
+compared between the configs bit by bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from backend.inductor.sampling import (
+    FREE_SHARE,
+    OUTPUT_RUNS,
+    OUTPUT_SECONDS,
+    OutputSample,
+    Run,
+    Sampler,
+    bytes_at_random_offset,
+    caches_of_a_model,
+    copies_that_fit,
+    digest_of,
+    free_bytes,
+    outputs_of,
+)
+from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, Sample, measure, measurement_of
+from backend.model.choice import Caches, Measurement
+from backend.model.problem import TuningKey
+from backend.model.session import Session
+
+T = TypeVar("T")
+
+_PLAIN = (bool, int, float, str, type(None), torch.dtype)
+_OF_TRITON = ("dtype", "constexpr", "JITFunction", "pointer_type")
+"""Constants that a kernel is compiled with."""
+_KEPT = 3
+"""Copies of all arguments that are there at once, at least: as given, of one run, of another."""
+
+
+class NotSampled(Exception):
+    """A kernel cannot be launched again beside its program; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigLaunch:
+    """How a config is launched, with the arguments that the kernel was called with. `prepare` is
+    what its tuner does to them before each launch; it is not timed."""
+
+    launch: Callable[..., object]
+    prepare: Callable[..., object] | None = None
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a kernel was called with, the tensors in it taken out."""
+
+    positional: Sequence[Any]
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises NotSampled for what cannot be copied."""
+        for name, value in [*enumerate(self.positional), *self.named.items()]:
+            if (why := _why_not_copied(value)) is not None:
+                raise NotSampled(f"argument {name} is {why}")
+        if not self.tensors:
+            raise NotSampled("no argument is a tensor")
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        values = (*self.positional, *self.named.values())
+        return tuple(value for value in values if isinstance(value, Tensor))
+
+    def holding(self, tensors: Sequence[Tensor]) -> Arguments:
+        """The same with these tensors in place of its own."""
+        left = iter(tensors)
+        positional = [next(left) if isinstance(v, Tensor) else v for v in self.positional]
+        named = {k: next(left) if isinstance(v, Tensor) else v for k, v in self.named.items()}
+        return Arguments(positional, named)
+
+    def call(self, function: Callable[..., object]) -> None:
+        function(*self.positional, **self.named)
+
+
+def _why_not_copied(value: object) -> str | None:
+    if isinstance(value, Tensor):
+        if type(value) not in (Tensor, torch.nn.Parameter):
+            return f"a {type(value).__name__}"
+        if value.device.type == "meta":
+            return "on no device"
+        return None if value.layout is torch.strided else f"a tensor of layout {value.layout}"
+    kind = type(value)
+    if isinstance(value, _PLAIN):
+        return None
+    if kind in (tuple, list) and all(isinstance(each, _PLAIN) for each in value):  # type: ignore[attr-defined]
+        return None
+    if kind.__module__.partition(".")[0] == "triton" and kind.__name__ in _OF_TRITON:
+        return None
+    return f"a {kind.__name__}, which may refer to the program's own memory"
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A tensor in one of the memories."""
+
+    place: int
+    dtype: torch.dtype
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, memory: Sequence[Tensor]) -> Tensor:
+        whole = numbers(memory[self.place], self.dtype)
+        return whole.as_strided(self.size, self.stride, whole.storage_offset() + self.offset)
+
+
+def numbers(memory: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes as numbers; what is left over at their end is not in it."""
+    size = dtype.itemsize
+    return memory[: memory.numel() // size * size].view(dtype)
+
+
+def views_of(tensors: Sequence[Tensor]) -> tuple[list[_View], list[Tensor]]:
+    """Where each lies, and the memories as bytes: what is shared is one of them."""
+    places: dict[tuple[int, int], int] = {}
+    memory: list[Tensor] = []
+    views: list[_View] = []
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr(), storage.nbytes()
+        if key not in places:
+            places[key] = len(memory)
+            whole: Any = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            memory.append(whole.set_(storage))
+        views.append(
+            _View(
+                places[key], tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()
+            )
+        )
+    return views, memory
+
+
+class _Copy:
+    """The arguments in memory of ours, in which stands what stands in `memory`."""
+
+    def __init__(
+        self, arguments: Arguments, views: Sequence[_View], memory: Sequence[Tensor]
+    ) -> None:
+        """Raises what having no memory raises."""
+        self.memory = [_aligned_copy(one) for one in memory]
+        self.tensors = [view.of(self.memory) for view in views]
+        self.arguments = arguments.holding(self.tensors)
+
+    def restore(self, made: _Copy, places: Sequence[int]) -> None:
+        for at in places:
+            self.memory[at].copy_(made.memory[at])
+
+
+def _aligned_copy(memory: Tensor) -> Tensor:
+    """As far from a multiple of 64 bytes as the original: kernels rely on that."""
+    shift = memory.data_ptr() % 64
+    return bytes_at_random_offset(memory.numel() + shift, memory.device)[shift:].copy_(memory)
+
+
+class KernelBench(Sampler):
+    """The configs by hash, for a kernel with these arguments.
+
+    `given` is put in place of what stands in a tensor by now, by its place among the tensors: what
+    the kernel has changed since it was called. Raises NotSampled where there is too little memory.
+    """
+
+    def __init__(
+        self,
+        launches: Mapping[str, ConfigLaunch],
+        arguments: Arguments,
+        caches: Caches | None = None,
+        given: Mapping[int, Tensor] | None = None,
+    ) -> None:
+        tensors = arguments.tensors
+        device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
+        self._views, memory = views_of(tensors)
+        size = sum(one.numel() for one in memory)
+        if size * _KEPT > free_bytes(device) // FREE_SHARE:
+            raise NotSampled(
+                f"its arguments are {size >> 20:,} MiB, and there is no memory for copies of them"
+            )
+        super().__init__(device, caches or caches_of_a_model(device, size))
+        self._launches = launches
+        self._size = size
+        self._arguments = arguments
+        self._made = _Copy(arguments, self._views, memory)
+        for at, values in (given or {}).items():
+            self._made.tensors[at].copy_(values)
+        self._written: list[int] = []
+        self._first: dict[int, Tensor] | None = None
+        self.first = ""
+        """The config that was seen first."""
+        self._places: list[_Copy] = []
+        self._counted = not self._timer.cold
+        self.apart: dict[str, float] = {}
+        """How far a config's numbers are from those of the first that was seen, by the largest of
+        them, where it is not the same bits."""
+        self.set_reference(float(1 << 24))
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        return tuple(self._launches)
+
+    def _copy(self) -> _Copy:
+        return _Copy(self._arguments, self._views, self._made.memory)
+
+    def output_of(self, hash: str) -> OutputSample:
+        """What a config makes of the arguments. Raises ChoiceBroke."""
+        self._places = []
+        return self._guarded(hash, lambda: self._output_of(hash))
+
+    def _output_of(self, hash: str) -> OutputSample:
+        copy, end = self._copy(), time.monotonic() + OUTPUT_SECONDS
+        run, before = self._run(hash, copy), self._before(hash, [copy])
+        every = range(len(copy.memory))
+        before()
+        run()
+        self._timer.wait()
+        changed = [at for at in every if not torch.equal(copy.memory[at], self._made.memory[at])]
+        self._written = sorted({*self._written, *changed})
+        first = {at: copy.memory[at].clone() for at in changed}
+        self._check_steady(hash, run, copy, first)
+        runs = same = 1
+        while runs < OUTPUT_RUNS and (runs < 2 or time.monotonic() < end):
+            copy.restore(self._made, every)
+            before()
+            run()
+            self._timer.wait()
+            expected = {**dict(enumerate(self._made.memory)), **first}
+            right = all(torch.equal(copy.memory[at], expected[at]) for at in every)
+            runs, same = runs + 1, same + right
+        if self._first is None:
+            self.first, self._first = hash, first
+        elif (apart := self._distance(first, self._first)) is not None:
+            self.apart[hash] = apart
+        return OutputSample(_digest(first), runs, same)
+
+    def _check_steady(self, hash: str, run: Run, copy: _Copy, first: Mapping[int, Tensor]) -> None:
+        """Hot calls follow each other in the same memory: whole numbers that change each time would
+        leave their bounds. Raises ChoiceBroke."""
+        if self._timer.cold:
+            return
+        run()
+        self._timer.wait()
+        for view in self._views:
+            at = view.place
+            if view.dtype.is_floating_point or at not in first:
+                continue
+            if not torch.equal(copy.memory[at], first[at]):
+                what = "it changes whole numbers that it reads: measure it cold"
+                raise ChoiceBroke(hash, what)
+
+    def _distance(self, given: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> float | None:
+        """None where the bits are the same."""
+        if given.keys() == other.keys() and all(torch.equal(given[at], other[at]) for at in given):
+            return None
+        worst = 0.0
+        for view in self._views:
+            if view.dtype.is_floating_point and view.dtype.itemsize > 1:
+                ours, theirs = (
+                    numbers(state.get(view.place, self._made.memory[view.place]), view.dtype)
+                    for state in (given, other)
+                )
+                worst = max(worst, _relative(ours.float(), theirs.float()))
+        return worst
+
+    # What rounds ask for
+
+    def renew(self, hashes: Sequence[str]) -> None:
+        self._start(hashes)
+        if not self._counted:
+            self._counted = True
+            wanted = max(self._repeats[hash].copies for hash in hashes)
+            self._copies = copies_that_fit(wanted, self._size, self._device)
+            self._start(hashes)
+
+    def _start(self, hashes: Sequence[str]) -> None:
+        self._places = []  # their memory can be used again
+        while not self._places:
+            try:
+                self._places = [self._copy() for _ in range(self._copies)]
+            except torch.OutOfMemoryError:
+                if self._copies == 1:
+                    raise
+                self._copies //= 2
+        for hash in hashes:
+            self._guarded(hash, functools.partial(self._warmed, hash))
+
+    def _warmed(self, hash: str) -> None:
+        first = self._places[:1]
+        run, before = self._run(hash, first[0]), self._before(hash, first)
+        before()
+        run()
+        self._timer.wait()
+        if hash not in self._repeats:
+            self._repeats[hash] = self._timer.repeat(run, before)
+
+    def sample(self, hash: str) -> Sample:
+        return self._guarded(hash, lambda: self._sampled(hash))
+
+    def _sampled(self, hash: str) -> Sample:
+        places = self._places[: self._repeat(hash).copies] if self._timer.cold else self._places
+        runs = [self._run(hash, place) for place in places]
+        return self._sample(hash, runs, self._before(hash, places))
+
+    def _run(self, hash: str, place: _Copy) -> Run:
+        given = place.arguments
+        return functools.partial(self._launches[hash].launch, *given.positional, **given.named)
+
+    def _before(self, hash: str, places: Sequence[_Copy]) -> Run:
+        """Puts back what the kernel has changed, and does what its tuner does."""
+        prepare = self._launches[hash].prepare
+
+        def before() -> None:
+            for place in places:
+                place.restore(self._made, self._written)
+                if prepare is not None:
+                    place.arguments.call(prepare)
+
+        return before
+
+    def _guarded(self, hash: str, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except ChoiceBroke:
+            raise
+        except Exception as error:  # whatever a kernel raises is the end of this config alone
+            text = " ".join(str(error).split())[:300]
+            raise ChoiceBroke(hash, f"{type(error).__name__}: {text}") from error
+
+
+def _relative(one: Tensor, other: Tensor) -> float:
+    """The largest difference over the largest number; infinite where others are not finite."""
+    finite = one.isfinite()
+    if not torch.equal(finite, other.isfinite()):
+        return float("inf")
+    one, other = one[finite], other[finite]
+    largest = float(other.abs().max()) if other.numel() else 0.0
+    return float((one - other).abs().max()) / largest if largest else 0.0
+
+
+def _digest(changed: Mapping[int, Tensor]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for at, memory in sorted(changed.items()):
+        digest.update(at.to_bytes(4, "little") + digest_of(memory))
+    return digest.digest()
+
+
+NEAR = 0.1
+"""So much slower than the best a config may have been, and be worth it."""
+MOST = 8
+
+
+def worth_measuring(times: Mapping[str, float]) -> list[str]:
+    """The configs, by their hashes, that may be the fastest as far as single times tell: those near
+    the best, two in any case, MOST at most."""
+    ranked = sorted(times, key=times.__getitem__)
+    least = times[ranked[0]] if ranked else 0.0
+    near = [hash for hash in ranked if times[hash] <= least * (1 + NEAR)]
+    return ranked[: max(2, min(len(near), MOST))]
+
+
+class NoConfigRuns(Exception):
+    """None of the configs can be launched; one line says why."""
+
+
+def measure_kernel(
+    key: TuningKey,
+    bench: KernelBench,
+    names: Mapping[str, str],
+    session: Session,
+    budget: float,
+    *,
+    hear: OnRounds = lambda rounds, seconds: None,
+    failed: Mapping[str, str] | None = None,
+    trouble: Sequence[str] = (),
+    least: int = 0,
+) -> Measurement:
+    """Measure the configs of `bench` for about `budget` seconds; `names` by hash, of those too that
+    have `failed` already. Raises NoConfigRuns."""
+    found: dict[str, OutputSample] = {}
+    broken = dict(failed or {})
+    with _current(bench.device):
+        for hash in bench.hashes:
+            try:
+                found[hash] = bench.output_of(hash)
+            except ChoiceBroke as error:
+                broken[hash] = error.reason
+        rounds = Rounds([])
+        if found:
+            hear(rounds, budget)  # from here on it measures
+            rounds = measure(bench, list(found), time.monotonic() + budget, hear, least)
+    rounds.failed.update(broken)
+    if not rounds.standings:
+        hash, reason = next(iter(rounds.failed.items()))
+        raise NoConfigRuns(f"none of the configs can be run; {names.get(hash, hash)}: {reason}")
+    if bench.device.type != "cpu":  # the thread sleeps until the device is done
+        rounds.signs = replace(rounds.signs, cpu_seconds=None)
+    outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
+    told = (*trouble, *_apart(bench, names, rounds.hashes))
+    return measurement_of(key, rounds, names, session, outputs, bench.caches, told)
+
+
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    gpu = device.type != "cpu"
+    block: AbstractContextManager[object] = torch.cuda.device(device) if gpu else _NOTHING
+    return block
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def _apart(bench: KernelBench, names: Mapping[str, str], hashes: Sequence[str]) -> list[str]:
+    """Nobody knows which of them is nearer to the exact result."""
+    first = names.get(bench.first, "")
+    sentences = []
+    for hash in hashes:
+        if (apart := bench.apart.get(hash)) is not None:
+            far = "numbers that are not finite" if apart == float("inf") else f"up to {apart:.1e}"
+            of = "" if apart == float("inf") else " of the largest number"
+            sentences.append(f"{names[hash]} differs from {first} by {far}{of}")
+    return sentences

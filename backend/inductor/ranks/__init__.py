@@ -1,1 +1,0 @@
-"""Where the ranks of several hosts meet: torch's own store."""

@@ -1,0 +1,519 @@
+"""Sample choices: time calls, place their operands in memory, compare their outputs.
+
+Calls are timed by the clock on a CPU and by events on a GPU, with hot or with cold caches. A hot
+sample is a row of calls that all read the same memory. A cold sample empties the caches first and
+then makes a row of calls, each of which reads its own copy: a clock that is coarser than one call
+is exact enough, and no call finds what an earlier one left in the caches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice, pairwise
+from math import ceil, log2
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from backend.inductor.torch.state import gpu_spin
+from backend.measure.rounds import Sample
+from backend.measure.sensors import (
+    AmdSensor,
+    CpuSensor,
+    DeviceState,
+    NvidiaSensor,
+    Sensor,
+    SensorWatch,
+)
+from backend.model.choice import Caches, Output
+
+if TYPE_CHECKING:
+    from backend.inductor.result_checks import Distance, Exact
+
+Run = Callable[[], object]
+"""Starts a choice once."""
+
+SAMPLE_MS = 1.0
+"""A sample is at least about this long: clocks and events are exact enough for that."""
+PART_MS = 0.05
+"""On a CPU a sample is the median of parts at least that long."""
+MOST_CALLS = 500
+"""In one sample. The queue of a GPU takes about a thousand before the host has to wait."""
+MOST_COPIES = 64
+"""Calls of a cold sample, each of its own copy: 3 us each are known to 16 ns by a clock of 1 us."""
+GPU_FLUSH_BYTES = 512 << 20
+"""At least; twice the largest last-level cache there is (256 MiB, of the MI300 series)."""
+CPU_CACHE_BYTES = 64 << 20
+"""Where the system does not tell the size of its caches."""
+
+STALL_NS = 10_000_000
+"""Nanoseconds after which no further part is begun: the CPU was taken away."""
+WAITED = 0.02
+"""Share of the timed calls' time that threads may wait for a CPU in a clean sample."""
+
+_SPIN = 1 << 20
+"""GPU cycles whose time is measured once, to know how long a cycle is."""
+_MOST_LEAD_MS = 20.0
+_TICK_TRIALS = 64
+_TICK_SPIN = 600
+"""GPU cycles: spins of so much more each are timed to see the step in which event times come."""
+_GPU_TICK_MS = 1e-3
+"""Where all of them took the same."""
+_SAME = 1e-6
+"""Relative difference below which two times are one, but for rounding to single precision."""
+
+
+def no_preparation() -> None:
+    """Before a sample there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A sample is the median of `parts`, each the mean of so many `calls`."""
+
+    parts: int = 1
+    calls: int = 1
+
+    def enough(self, call_ms: float) -> bool:
+        """Whether a sample is long enough if a call takes so long. Trials on a busy machine may
+        have promised longer calls."""
+        return self.calls >= MOST_CALLS or self.parts * self.calls * call_ms > SAMPLE_MS / 2
+
+    @property
+    def copies(self) -> int:
+        """How many it needs if no two calls may read the same."""
+        return self.parts * self.calls
+
+    def within(self, copies: int) -> Repeat:
+        """The same with no more of them."""
+        if self.copies <= copies:
+            return self
+        calls = min(self.calls, copies)
+        return Repeat(copies // calls, calls)
+
+
+class Timer(Protocol):
+    """Times calls on one device."""
+
+    cold: bool
+    """Whether it empties the caches before each sample."""
+    tick_ms: float
+    """The smallest difference of two times that its clock shows."""
+
+    def repeat(self, run: Run, before: Run = no_preparation) -> Repeat:
+        """How often to call it for one sample, after a few trials, which warm it up; `before` is
+        called before each of them, untimed."""
+
+    def sample(self, runs: Sequence[Run], repeat: Repeat) -> float:
+        """Milliseconds of one call, of these in turn."""
+
+    def wait(self) -> None:
+        """Return when the device has nothing left to do. Raises what went wrong there."""
+
+    clean: bool
+    """Whether, as far as is told, no thread of ours had to wait for a CPU while the calls of the
+    last sample were timed. On a GPU that does not matter."""
+
+
+def timer_for(device: torch.device, caches: Caches) -> Timer:
+    """A cold one keeps a buffer of twice the last-level cache."""
+    if device.type == "cpu":
+        return CpuTimer(_filler(device, 2 * cpu_cache_bytes()) if caches == "cold" else None)
+    return GpuTimer(_filler(device, _gpu_flush_bytes(device)) if caches == "cold" else None)
+
+
+def caches_of_a_model(device: torch.device, bytes_of_a_call: int) -> Caches:
+    """How a call finds its operands in a model: on a GPU its weights have long left the caches; on
+    a CPU they have where one call alone is more than the caches hold."""
+    if device.type != "cpu":
+        return "cold"
+    return "cold" if bytes_of_a_call > cpu_cache_bytes() else "hot"
+
+
+def _calls_for(timer: Timer, run: Run, wanted_ms: float, before: Run) -> int:
+    """Calls that take `wanted_ms` at least, as far as `MOST_CALLS` reach."""
+    calls = 1
+    while True:
+        call_ms = _least(timer, run, Repeat(calls=calls), before)
+        if calls * call_ms >= wanted_ms / 4 or calls >= MOST_CALLS:
+            return max(1, min(MOST_CALLS, ceil(wanted_ms / max(call_ms, 1e-6))))
+        calls *= 4
+
+
+def _least(timer: Timer, run: Run, repeat: Repeat, before: Run) -> float:
+    """Of three samples."""
+    times = []
+    for _ in range(3):
+        before()
+        times.append(timer.sample([run], repeat))
+    return min(times)
+
+
+def _copies_for(timer: Timer, run: Run, before: Run) -> tuple[int, float]:
+    """Calls of a cold sample, and the milliseconds of one of them."""
+    call_ms = max(1e-6, _least(timer, run, Repeat(), before))
+    return max(1, min(MOST_COPIES, ceil(SAMPLE_MS / call_ms))), call_ms
+
+
+def _in_turn(runs: Sequence[Run], count: int) -> list[Run]:
+    return list(islice(cycle(runs), count))
+
+
+def smallest_gap(times: Iterable[float]) -> float:
+    """Between any two that are not the same; 0 where all are."""
+    gaps = [(high - low, high) for low, high in pairwise(sorted(times))]
+    return min((gap for gap, high in gaps if gap > _SAME * high), default=0.0)
+
+
+class CpuTimer:
+    """A thread that is put aside loses milliseconds in one call, which the median leaves out."""
+
+    def __init__(self, flush: Run | None = None) -> None:
+        self._flush = flush
+        self.cold = flush is not None
+        self.clean = True
+        now = time.perf_counter_ns
+        readings = [now() for _ in range(1000)]
+        self.tick_ms = min(b - a for a, b in pairwise(readings) if b > a) / 1e6
+
+    def repeat(self, run: Run, before: Run = no_preparation) -> Repeat:
+        if self.cold:
+            copies, call_ms = _copies_for(self, run, before)
+            calls = min(copies, ceil(PART_MS / call_ms))
+            return Repeat(copies // calls, calls)
+        calls = _calls_for(self, run, PART_MS, before)
+        before()
+        part_ms = self.sample([run], Repeat(3, calls)) * calls
+        return Repeat(ceil(SAMPLE_MS / part_ms), calls)
+
+    def sample(self, runs: Sequence[Run], repeat: Repeat) -> float:
+        calls = _in_turn(runs, repeat.copies if self.cold else repeat.calls)
+        parts = [calls[at : at + repeat.calls] for at in range(0, len(calls), repeat.calls)]
+        if self._flush is not None:
+            self._flush()
+        elif repeat.parts > 1:
+            runs[0]()  # wakes the other threads up
+        now, times = time.perf_counter_ns, []
+        waited, start = _waited_ns(), now()
+        for part in islice(cycle(parts), repeat.parts):
+            begin = now()
+            for run in part:
+                run()
+            times.append(now() - begin)
+            if now() - start > STALL_NS:
+                break
+        lasted = now() - start
+        self.clean = waited is None or (_waited_ns() or 0) - waited <= WAITED * lasted
+        return median(times) / repeat.calls / 1e6
+
+    def wait(self) -> None:
+        """A CPU is done when the call returns."""
+
+
+class GpuTimer:
+    """The GPU spins until all calls are queued, so that no gap between two of them is timed."""
+
+    def __init__(self, flush: Run | None = None) -> None:
+        self._flush = flush
+        self.cold = flush is not None
+        self.clean = True
+        self._queue_ms: deque[float] = deque([0.05], maxlen=16)
+        self._begin = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+        gpu_spin(_SPIN)
+        self._cycles_a_ms = _SPIN / max(self._timed([lambda: gpu_spin(_SPIN)]), 1e-3)
+        spins = [self._timed([_spin(at * _TICK_SPIN)]) for at in range(1, _TICK_TRIALS)]
+        self.tick_ms = smallest_gap(spins) or _GPU_TICK_MS
+
+    def repeat(self, run: Run, before: Run = no_preparation) -> Repeat:
+        if self.cold:
+            return Repeat(calls=_copies_for(self, run, before)[0])
+        return Repeat(calls=_calls_for(self, run, SAMPLE_MS, before))
+
+    def sample(self, runs: Sequence[Run], repeat: Repeat) -> float:
+        calls = _in_turn(runs, repeat.calls)
+        lead_ms = min(_MOST_LEAD_MS, 1.5 * max(self._queue_ms) * len(calls))
+        gpu_spin(int(lead_ms * self._cycles_a_ms))
+        if self._flush is not None:
+            self._flush()
+        return self._timed(calls) / len(calls)
+
+    def wait(self) -> None:
+        torch.cuda.synchronize()
+
+    def _timed(self, calls: Sequence[Run]) -> float:
+        self._begin.record()
+        begin = time.perf_counter()
+        for run in calls:
+            run()
+        self._queue_ms.append((time.perf_counter() - begin) * 1000 / len(calls))
+        self._end.record()
+        self._end.synchronize()
+        return float(self._begin.elapsed_time(self._end))
+
+
+def _spin(cycles: int) -> Run:
+    return lambda: gpu_spin(cycles)
+
+
+def _filler(device: torch.device, size: int) -> Run:
+    buffer = torch.zeros(size, dtype=torch.uint8, device=device)
+    return lambda: buffer.fill_(1)
+
+
+def cpu_cache_bytes(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Of all last-level caches that our threads may use."""
+    sizes: dict[str, int] = {}
+    for cpu in os.sched_getaffinity(0):
+        caches = [_cache(path) for path in (cpus / f"cpu{cpu}" / "cache").glob("index*")]
+        _, size, shared = max(filter(None, caches), default=(0, 0, ""))
+        sizes[shared] = size
+    return sum(sizes.values()) or CPU_CACHE_BYTES
+
+
+def _cache(path: Path) -> tuple[int, int, str] | None:
+    """Its level, its bytes, and the CPUs that share it."""
+    try:
+        level, size, shared = (
+            (path / name).read_text().strip() for name in ("level", "size", "shared_cpu_list")
+        )
+    except OSError:
+        return None
+    if not (level.isdecimal() and size.endswith("K") and size[:-1].isdecimal()):
+        return None
+    return int(level), int(size[:-1]) << 10, shared
+
+
+def _gpu_flush_bytes(device: torch.device) -> int:
+    properties = torch.cuda.get_device_properties(device)
+    return max(2 * int(getattr(properties, "L2_cache_size", 0)), GPU_FLUSH_BYTES)
+
+
+def _waited_ns(tasks: Path = Path("/proc/self/task")) -> int | None:
+    """Of all threads of this process, as Linux counts it, if it does."""
+    total = 0
+    try:
+        for task in tasks.iterdir():
+            total += int((task / "schedstat").read_bytes().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return total
+
+
+def sensor_of(device: torch.device) -> Sensor | None:
+    """None where nobody tells."""
+    try:
+        if device.type == "cpu":
+            return CpuSensor(os.sched_getaffinity(0))
+        if device.type != "cuda":
+            return None
+        properties = torch.cuda.get_device_properties(device)
+        address = pci_address(properties)
+        if torch.version.hip:
+            return AmdSensor(address)
+        return NvidiaSensor(address, str(getattr(properties, "uuid", "")) or None)
+    except Exception:  # no library, no rights, a driver of another kind: that harms no measurement
+        return None
+
+
+def pci_address(properties: object) -> str | None:
+    """Where torch tells it: older versions do not."""
+    parts = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    numbers = [part for part in parts if isinstance(part, int)]
+    return "{:04x}:{:02x}:{:02x}.0".format(*numbers) if len(numbers) == len(parts) else None
+
+
+MOST_COPIED = 1 << 30
+"""Bytes of all copies of the operands together."""
+FREE_SHARE = 4
+"""They take no more than this part of the memory that is free."""
+
+_PAGE, _LINE = 4096, 64
+"""Bytes: a tensor begins at any cache line of a page, as torch aligns them on a CPU."""
+_GPU_SPREAD, _GPU_ALIGN = 1 << 16, 512
+"""Bytes: torch aligns tensors on a GPU to 512."""
+
+_dice = random.Random()
+
+
+def bytes_at_random_offset(size: int, device: torch.device) -> Tensor:
+    """That many bytes, at a place that differs from call to call."""
+    cpu = device.type == "cpu"
+    spread, align = (_PAGE, _LINE) if cpu else (_GPU_SPREAD, _GPU_ALIGN)
+    skipped = align * _dice.randrange(spread // align)
+    return torch.empty(size + skipped, dtype=torch.uint8, device=device)[skipped:]
+
+
+def free_bytes(device: torch.device) -> int:
+    """Of memory that we could have; 0 where nobody tells."""
+    if device.type == "cpu":
+        try:
+            lines = Path("/proc/meminfo").read_text().splitlines()
+            return next(int(line.split()[1]) << 10 for line in lines if "MemAvailable" in line)
+        except (OSError, ValueError, StopIteration):
+            return 0
+    ours = int(torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    return int(torch.cuda.mem_get_info(device)[0]) + ours
+
+
+def copies_that_fit(wanted: int, size: int, device: torch.device) -> int:
+    """So many copies of `size` bytes as are wanted, as far as there is memory for them; 1 at
+    least."""
+    room = min(MOST_COPIED, free_bytes(device) // FREE_SHARE)
+    return max(1, min(wanted, room // max(1, size)))
+
+
+def reference_product(operations: float, device: torch.device) -> Run:
+    """The reference kernel: a square product of about so many multiplications."""
+    size = 1 << min(12, max(4, round(log2(max(operations, 1.0)) / 3)))
+    dtype = torch.float32 if device.type == "cpu" else torch.float16
+    left = torch.ones(size, size, dtype=dtype, device=device)
+    out = torch.empty_like(left)
+    return lambda: torch.mm(left, left, out=out)
+
+
+OUTPUT_RUNS = 10
+"""Of each choice on the same inputs, to see whether it gives the same each time."""
+OUTPUT_SECONDS = 1.0
+"""A choice that is slower is run less often, but twice."""
+_CHUNK = 16 << 20
+"""Elements that are hashed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSample:
+    """What `runs` runs of a choice gave: `same` of them the bits of the first, which `digest`
+    stands for."""
+
+    digest: bytes
+    runs: int
+    same: int
+    distance: Distance | None = None
+
+
+def sample_output(run: Callable[[], Tensor], exact: Exact | None) -> OutputSample:
+    """`run` gives a result that the next run may overwrite. Raises what it raises."""
+    end = time.monotonic() + OUTPUT_SECONDS
+    first = run().clone()
+    bits = _bits(first)
+    runs = same = 1
+    while runs < OUTPUT_RUNS and (runs < 2 or time.monotonic() < end):
+        runs, same = runs + 1, same + torch.equal(bits, _bits(run()))
+    return OutputSample(digest_of(first), runs, same, _distance(first, exact))
+
+
+def _distance(result: Tensor, exact: Exact | None) -> Distance | None:
+    try:
+        return None if exact is None else exact.distance(result)
+    except torch.OutOfMemoryError:  # which is not the fault of the choice
+        return None
+
+
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Whole numbers by their bytes."""
+
+
+def _bits(result: Tensor) -> Tensor:
+    """Zeros have a sign there, and a NaN is what it is."""
+    parts = torch.view_as_real(result) if result.is_complex() else result
+    return parts.view(_WORDS[parts.element_size()])
+
+
+def digest_of(result: Tensor) -> bytes:
+    """Of the sizes and the bits of all elements, wherever they lie."""
+    digest = hashlib.blake2b(repr((tuple(result.shape), result.dtype)).encode(), digest_size=16)
+    for part in _bits(result).reshape(-1).split(_CHUNK):
+        here = part.cpu()
+        size = here.numel() * here.element_size()
+        digest.update((ctypes.c_char * size).from_address(here.data_ptr()) if size else b"")
+    return digest.digest()
+
+
+def outputs_of(found: Mapping[str, OutputSample], order: Iterable[str]) -> dict[str, Output]:
+    """By hash; the letters are given in the order `order`."""
+    letters: dict[bytes, str] = {}
+    outputs = {}
+    for hash in order:
+        if (one := found.get(hash)) is not None:
+            letter = letters.setdefault(one.digest, letter_of(len(letters)))
+            output = Output(letter, one.runs, one.same)
+            if (known := one.distance) is not None:
+                told = known.compared, known.beyond, known.excess
+                output = Output(letter, one.runs, one.same, *told)
+            outputs[hash] = output
+    return outputs
+
+
+def letter_of(number: int) -> str:
+    """A to Z, then AA, as columns of a sheet are named."""
+    before, at = divmod(number, 26)
+    return (letter_of(before - 1) if before else "") + chr(ord("A") + at)
+
+
+TRIES = 4
+"""Samples that are taken until one is clean."""
+
+REFERENCE = ""
+"""Its place among the hashes."""
+
+
+class Sampler:
+    """What `rounds.Bench` asks for, but for the choices: `_repeats` has how often each is called
+    for a sample. Where it is cold, each of these calls has one of `_copies` copies of all that a
+    choice reads."""
+
+    def __init__(self, device: torch.device, caches: Caches) -> None:
+        self.caches: Caches = caches
+        self._timer = timer_for(device, caches)
+        self._watch = SensorWatch(sensor_of(device))
+        self._device = device
+        self._copies = 1
+        self._repeats: dict[str, Repeat] = {}
+        self._reference: Run = no_preparation
+
+    def set_reference(self, operations: float) -> None:
+        """Let a square product of about so many multiplications be the reference kernel."""
+        self._reference = reference_product(operations, self._device)
+        self._repeats[REFERENCE] = self._timer.repeat(self._reference)
+
+    def reference(self) -> Sample:
+        return self._sample(REFERENCE, [self._reference])
+
+    def state(self) -> DeviceState:
+        return self._watch.state()
+
+    def resolution_ms(self, hash: str) -> float:
+        """The smallest difference of two calls' times that a sample can show."""
+        return self._timer.tick_ms / self._repeat(hash).calls
+
+    def _repeat(self, name: str) -> Repeat:
+        """The reference reads the same in all calls."""
+        repeat = self._repeats[name]
+        cold = self._timer.cold and name != REFERENCE
+        return repeat.within(self._copies) if cold else repeat
+
+    def _sample(self, name: str, runs: Sequence[Run], before: Run = no_preparation) -> Sample:
+        """Again and again, each time after `before`, until it is long enough and no thread of ours
+        had to wait for a CPU."""
+        for _ in range(TRIES):
+            before()
+            ms, clean = self._timed(name, runs)
+            if not self._timer.cold and not self._repeats[name].enough(ms):
+                self._repeats[name] = self._timer.repeat(runs[0], before)
+            elif clean:
+                return Sample(ms)
+        return Sample(ms, clean=False)
+
+    def _timed(self, name: str, runs: Sequence[Run]) -> tuple[float, bool]:
+        """Milliseconds of a call, and whether no thread of ours had to wait for a CPU."""
+        return self._timer.sample(runs, self._repeat(name)), self._timer.clean

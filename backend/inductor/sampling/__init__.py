@@ -1,1 +1,0 @@
-"""Sampling choices again and again: how calls are timed, in what memory, in how many rounds."""

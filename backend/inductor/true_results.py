@@ -1,0 +1,485 @@
+"""What an op computes, in a wider type: products of matrices that are scaled, added up and put side
+by side, convolutions, quantized linear layers, and the activations behind them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from backend.counted import counted
+from backend.inductor.benchmark.tensors import wide_dtype
+from backend.inductor.hip.convolution import ConvReference, without_library
+from backend.model.convolution import Options, numbers
+from backend.model.ops import OPS
+from backend.model.options import Value
+
+MOST_OPERATIONS = 4e9
+"""Of the wider product; of a larger one only some rows are looked at on a CPU, for NaN all are."""
+
+MOST_ELEMENTS = 1 << 25
+"""Of the rows that are looked at, and of what is multiplied for them at once."""
+
+ALL = slice(None)
+
+_BLOCKS = (1, 16, 32, 128)
+"""Neighbours that share a scale."""
+
+
+class NoReference(Exception):
+    """What the result should be is not known; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`(scale_a * a) @ (scale_b * b)`. A scale has as many dimensions as its factor, or is one
+    number; along each dimension it has an element for each so many neighbours."""
+
+    a: Tensor
+    b: Tensor
+    scale_a: Tensor | None = None
+    scale_b: Tensor | None = None
+
+    def factors(
+        self, dtype: torch.dtype, rows: slice = ALL, columns: slice = ALL
+    ) -> tuple[Tensor, Tensor]:
+        """Of these rows and columns of the product, scaled."""
+        a, b = self.a[..., rows, :].to(dtype), self.b[..., columns].to(dtype)
+        if self.scale_a is not None:
+            a = a * spread(self.scale_a, self.a.shape, rows, ALL).to(dtype)
+        if self.scale_b is not None:
+            b = b * spread(self.scale_b, self.b.shape, ALL, columns).to(dtype)
+        return a, b
+
+
+def spread(scale: Tensor, sizes: Sequence[int], rows: slice, columns: slice) -> Tensor:
+    """The scale of each element of these rows and columns of a factor with these `sizes`."""
+    if scale.numel() == 1:
+        return scale.reshape(())
+    for dim, part in ((-2, rows), (-1, columns)):
+        if scale.shape[dim] == 1:
+            continue
+        size, block = sizes[dim], block_of(sizes[dim], scale.shape[dim])
+        places = torch.arange(size, device=scale.device)[part] // block
+        scale = scale.to(torch.float32).index_select(scale.dim() + dim, places)
+    return scale
+
+
+def block_of(size: int, scales: int) -> int:
+    """How many neighbours of `size` share one of `scales`. Raises NoReference."""
+    for block in (*_BLOCKS, size):
+        if -(-size // block) == scales:
+            return block
+    raise NoReference(f"no reference is known for {scales} scales of {size}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The products, and what is added to them. Libraries may round each of these to `dtype`, that
+    of the result, before they are added up."""
+
+    products: tuple[Product, ...]
+    added: tuple[Tensor, ...]
+    dtype: torch.dtype
+    stages: int = 1
+    """Values that are stored, one after the other, on the way to a product."""
+    coarse: float = 0.0
+    """What the factors lose where they are made, relative to them."""
+
+    @property
+    def first(self) -> Product:
+        return self.products[0]
+
+    @property
+    def terms(self) -> int:
+        return sum(product.a.shape[-1] for product in self.products)
+
+    @property
+    def columns(self) -> int:
+        return int(self.first.b.shape[-1])
+
+
+def rows_of(tensor: Tensor, rows: slice) -> Tensor:
+    """These rows of what may have one for all."""
+    return tensor[..., rows, :] if tensor.dim() > 1 and tensor.shape[-2] > 1 else tensor
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSums:
+    """One sum, or several whose results are `joined`."""
+
+    parts: tuple[Sum, ...]
+    joined: Callable[[Sequence[Tensor]], Tensor] = field(default=lambda results: results[0])
+
+    @property
+    def whole(self) -> Sum | None:
+        """The sum, if it is one."""
+        return self.parts[0] if len(self.parts) == 1 else None
+
+
+def sums_of(op: str, inputs: Sequence[Tensor], pointwise: str = "none") -> JoinedSums:
+    """What `op` makes of these inputs, before an activation. Raises NoReference."""
+    if op == "linear_binary":
+        return _binary(inputs, pointwise)
+    row = OPS.get(op)
+    make = _MADE.get(op)
+    if make is None and (row is None or not row.buildable):
+        raise NoReference(f"no reference is known for {op} with {counted(len(inputs), 'input')}")
+    if row is not None and not row.takes(len(inputs)):
+        raise NoReference(f"no reference is known for {op} with {counted(len(inputs), 'input')}")
+    return make(inputs) if make is not None else JoinedSums((_product(op, inputs),))
+
+
+def _product(op: str, inputs: Sequence[Tensor]) -> Sum:
+    row = OPS[op]
+    given: Mapping[str, Tensor] = dict(zip(row.inputs, inputs, strict=False))
+    a, b = given["a"], given["b"]
+    if row.packed:
+        b = _unpacked(a, b)
+    products = [Product(a, b.mT if row.weight else b)]
+    if "c" in given:
+        products.append(Product(given["c"], given["d"]))
+    added = (given["bias"],) if "bias" in given else ()
+    return Sum(tuple(products), added, torch.int32 if op == "int_mm" else a.dtype)
+
+
+def _unpacked(a: Tensor, weight: Tensor) -> Tensor:
+    """A linear layer's weight as numbers."""
+    weight = weight.to_dense() if weight.layout is not torch.strided else weight
+    if a.shape[-1] != weight.shape[-1]:
+        raise NoReference("its packed weight cannot be read")
+    return weight
+
+
+def _scaled(inputs: Sequence[Tensor]) -> JoinedSums:
+    a, b, scale_a, scale_b, *bias = inputs
+    for scale, factor in ((scale_a, a), (scale_b, b)):
+        if scale.numel() > 1 and scale.dim() != factor.dim():
+            raise NoReference("no reference is known for scales in an order of the hardware")
+        if scale.numel() > 1:
+            spread(scale, factor.shape, slice(0, 1), slice(0, 1))
+    dtype = bias[0].dtype if bias else torch.bfloat16  # what models mostly take
+    return JoinedSums((Sum((Product(a, b, scale_a, scale_b),), tuple(bias), dtype),))
+
+
+def _grouped(inputs: Sequence[Tensor]) -> JoinedSums:
+    """Of matrices in a row each has a group of its own; `ends` are where the groups of the others
+    end: rows of a, columns of b, or terms of both."""
+    a, b, *ends = inputs
+    if a.dim() == b.dim() == 3:
+        return JoinedSums((Sum((Product(a, b),), (), a.dtype),))
+    along = a.shape[0] if b.dim() == 3 else b.shape[-1] if a.dim() == 3 else a.shape[-1]
+    if not ends or int(ends[0][-1]) != along:
+        raise NoReference("a grouped product is known where its groups are all of the factors")
+    places = ends[0].tolist()
+    parts = []
+    for group, (first, end) in enumerate(zip([0, *places], places, strict=False)):
+        here = slice(first, end)
+        left = a[group] if a.dim() == 3 else a[here] if b.dim() == 3 else a[:, here]
+        right = b[group] if b.dim() == 3 else b[:, here] if a.dim() == 3 else b[here]
+        parts.append(Sum((Product(left, right),), (), a.dtype))
+    if a.dim() == b.dim():
+        return JoinedSums(tuple(parts), torch.stack)
+    return JoinedSums(
+        tuple(parts), lambda results: torch.cat(tuple(results), 0 if b.dim() == 3 else -1)
+    )
+
+
+def _scaled_groups(inputs: Sequence[Tensor]) -> JoinedSums:
+    """Rows of a, each with a scale, by group; each group has a matrix, with a scale a column."""
+    a, b, scale_a, scale_b, *ends = inputs
+    if (a.dim(), b.dim(), scale_a.dim(), scale_b.dim()) != (2, 3, 1, 2) or not ends:
+        raise NoReference("a scaled grouped product is known where its groups are rows")
+    if int(ends[0][-1]) != a.shape[0]:
+        raise NoReference("a grouped product is known where its groups are all of the factors")
+    places, parts = ends[0].tolist(), []
+    for group, (first, end) in enumerate(zip([0, *places], places, strict=False)):
+        rows, columns = scale_a[first:end].reshape(-1, 1), scale_b[group].reshape(1, -1)
+        product = Product(a[first:end], b[group], rows, columns)
+        parts.append(Sum((product,), (), torch.bfloat16))
+    return JoinedSums(tuple(parts), lambda results: torch.cat(tuple(results)))
+
+
+def _int8(inputs: Sequence[Tensor]) -> JoinedSums:
+    """Whole numbers as a weight, a scale for each of its rows, with which the product is scaled
+    after it was stored."""
+    a, weight, scale = inputs
+    product = Product(a, weight.mT, None, scale.reshape(1, -1))
+    return JoinedSums((Sum((product,), (), a.dtype, stages=2),))
+
+
+def _int4(inputs: Sequence[Tensor]) -> JoinedSums:
+    """The weight lies in an order of the library, which tells it by a product with ones on the
+    diagonal; each kernel rounds it to the type of the other factor."""
+    a, packed, group, scales = inputs
+    if a.device.type != "cpu":
+        raise NoReference("its packed weight cannot be read")
+    size = int(group.reshape(-1)[0]) if isinstance(group, Tensor) else int(group)
+    diagonal = torch.eye(a.shape[-1], dtype=a.dtype)
+    weight = torch.ops.aten._weight_int4pack_mm_for_cpu(diagonal, packed, size, scales)
+    coarse = float(torch.finfo(a.dtype).eps)
+    return JoinedSums((Sum((Product(a, weight),), (), a.dtype, coarse=coarse),))
+
+
+def _binary(inputs: Sequence[Tensor], pointwise: str) -> JoinedSums:
+    """A linear layer, and what its result is put together with."""
+    if pointwise not in ("add", "sub") or len(inputs) < 3:
+        raise NoReference(f"no reference is known for linear_binary with {pointwise}")
+    a, other, weight, *bias = inputs
+    product = Product(a, _unpacked(a, weight).mT)
+    other = other if pointwise == "add" else -other
+    return JoinedSums((Sum((product,), (*bias, other), a.dtype),))
+
+
+_MADE: Mapping[str, Callable[[Sequence[Tensor]], JoinedSums]] = {
+    "scaled_mm": _scaled,
+    "scaled_grouped_mm": _scaled_groups,
+    "grouped_mm": _grouped,
+    "weight_int8pack_mm": _int8,
+    "_weight_int8pack_mm": _int8,
+    "weight_int4pack_mm_for_cpu": _int4,
+    "_weight_int4pack_mm_for_cpu": _int4,
+}
+"""Those of which the order of the inputs does not tell all."""
+
+
+_functional = torch.nn.functional
+
+_STEPS = 16
+"""Roundings to float32 of its formula, whose parts are as large as what it is applied to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """`function`, whose slope is nowhere steeper than `slope`."""
+
+    function: Callable[[Tensor], Tensor]
+    slope: float = 1.0
+
+    def off(self, values: Tensor, before: Tensor) -> Tensor:
+        """How far off its results may be, where those it is applied to, `values`, are `before`."""
+        return self.slope * before + _STEPS * 2.0**-24 * (values.abs() + 1)
+
+
+_KNOWN: Mapping[str, Activation] = {
+    "none": Activation(lambda values: values),
+    "relu": Activation(_functional.relu),
+    "sigmoid": Activation(torch.sigmoid, 0.25),
+    "tanh": Activation(torch.tanh),
+    "gelu": Activation(_functional.gelu, 1.13),
+    "gelu_tanh": Activation(lambda values: _functional.gelu(values, approximate="tanh"), 1.13),
+    "silu": Activation(_functional.silu, 1.1),
+    "swish": Activation(_functional.silu, 1.1),
+    "hardswish": Activation(_functional.hardswish, 1.5),
+    "hardsigmoid": Activation(_functional.hardsigmoid, 0.17),
+}
+"""By our own names, and those of oneDNN."""
+
+
+_WITH_NUMBERS: Mapping[str, Callable[..., Activation]] = {
+    "leaky_relu": lambda slope: Activation(
+        lambda values: _functional.leaky_relu(values, slope), max(1.0, abs(slope))
+    ),
+    "hardtanh": lambda least, most: Activation(lambda values: values.clamp(least, most)),
+}
+"""Whose names have numbers behind them: `leaky_relu(0.1)`."""
+
+
+def activation_of(name: str) -> Activation | None:
+    """None where nothing is applied. Raises NoReference."""
+    found = _KNOWN.get(name) or _with_numbers(*name.rstrip(")").partition("(")[::2])
+    if found is None:
+        raise NoReference(f"no reference is known for {name or 'what is done'} with a product")
+    return None if name == "none" else found
+
+
+def _with_numbers(name: str, text: str) -> Activation | None:
+    try:
+        return _WITH_NUMBERS[name](*map(float, text.split(", ")))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def quantized_values(
+    op: str, inputs: Sequence[Tensor], given: Mapping[str, tuple[Value, ...]]
+) -> tuple[Tensor, Tensor]:
+    """The true values before they are quantized again, in float64, and what their terms are bound
+    by. Raises NoReference."""
+    x, x_scale, x_zero, weight, w_scale, w_zero, *rest = inputs
+    other = rest.pop(0) if op == "qlinear_binary" else None
+    weight = weight.to_dense() if weight.layout is not torch.strided else weight
+    if weight.shape[0] != x.shape[-1] or x_scale.numel() != 1 or w_zero.any():
+        raise NoReference("no reference is known for a weight with zero points")
+    scale = x_scale.double().reshape(()) * w_scale.double()
+    zero, right = x_zero.double().reshape(()), weight.double()
+    values = ((x.double() - zero) @ right) * scale
+    terms = (x.double().abs() + zero.abs()).norm(dim=-1, keepdim=True)
+    terms = terms * right.norm(dim=-2, keepdim=True) * scale.abs()
+    for bias in rest:
+        values, terms = values + bias.double(), terms + bias.double().abs()
+    if other is not None:
+        if given.get("binary_post_op") not in (("add",), ("sum",)) or not other.is_floating_point():
+            raise NoReference("no reference is known for what is put together with the product")
+        alpha = float(given.get("binary_alpha", (1.0,))[0])
+        values, terms = values + alpha * other.double(), terms + (alpha * other.double()).abs()
+    activation = activation_of(_name(op, given))
+    if activation is None:
+        return values, terms
+    return activation.function(values), activation.off(values, terms)
+
+
+def _name(op: str, given: Mapping[str, tuple[Value, ...]]) -> str:
+    """Of what is done with it at last, as `activation_of` has it."""
+    if op == "qlinear_binary":
+        name, numbers, how = "unary_post_op", "unary_post_op_args", "unary_post_op_algorithm"
+    else:
+        name, numbers, how = "post_op_name", "post_op_args", "post_op_algorithm"
+    word = str(given.get(name, ("none",))[0])
+    if scalars := given.get(numbers):
+        word += f"({', '.join(map(str, scalars))})"
+    return f"{word}_tanh" if given.get(how) == ("tanh",) else word
+
+
+CONVOLUTIONS = ("convolution", "convolution_bwd_input", "convolution_bwd_weight")
+"""Of an image and a weight; of what comes back and a weight; of an image and what comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """The convolution `op` with the options `given`; `sizes` are those of its result."""
+
+    op: str
+    given: Mapping[str, tuple[int, ...]]
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def transposed(self) -> bool:
+        return any(self.given["transposed"])
+
+    @property
+    def large_output_padding(self) -> bool:
+        """Whether PyTorch keeps it from oneDNN, which has no such output padding."""
+        padding, stride = self.given["output_padding"], self.given["stride"]
+        size = max(len(padding), len(stride))
+        pairs = zip(padding * (size // len(padding)), stride * (size // len(stride)), strict=True)
+        return self.transposed and any(added >= step for added, step in pairs)
+
+    def of(self, one: Tensor, other: Tensor) -> Tensor:
+        """Of the op's two tensors, without a bias."""
+        options = (
+            *(list(self.given[name]) for name in ("stride", "padding", "dilation")),
+            self.transposed,
+            list(self.given["output_padding"]),
+            self.given["groups"][0],
+        )
+        with torch.no_grad(), without_library():
+            if self.op == "convolution":
+                return torch.convolution(one, other, None, *options)
+            backward = torch.ops.aten.convolution_backward
+            unread = one.new_empty(self.sizes)
+            if self.op == "convolution_bwd_input":
+                return backward(one, unread, other, None, *options, [True, False, False])[0]
+            return backward(other, one, unread, None, *options, [False, True, False])[1]
+
+    def terms(self, one: Tensor, other: Tensor) -> int:
+        """Products that are summed up for an element, at most."""
+        if self.op == "convolution_bwd_weight":
+            summed: list[int] = list((one if self.transposed else other).shape)
+            return math.prod(summed[:1] + summed[2:])
+        sizes: list[int] = list(other.shape)
+        if self.transposed == (self.op == "convolution_bwd_input"):
+            return math.prod(sizes[1:])
+        return math.prod(sizes[:1] + sizes[2:]) // self.given["groups"][0]
+
+    def direct(self, other: Tensor) -> bool:
+        """Whether libraries on a GPU sum up the terms as they are: transforms (Winograd, FFT) work
+        on neighbours, and are not bound by elements."""
+        window = (self.sizes if self.op == "convolution_bwd_weight" else other.shape)[2:]
+        alone = all(size == 1 for size in window)
+        return alone or max(self.given["dilation"]) > 1 or max(self.given["stride"]) > 2
+
+    def partial_sums(self, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The partial sums that PyTorch's own CPU kernels round to the type of the result: the sum
+        of their absolute values, and their number, for each element. None where a kernel sums up
+        all terms of an element at once.
+
+        `slow_conv2d_backward` and `slow_conv_transpose2d` (and those of one and three dimensions,
+        and with dilation) multiply matrices, and sum what these products give in the type of the
+        result: for an image that comes back one product a position of the window (`col2im`), for a
+        weight one an image.
+        """
+        if self.op == "convolution_bwd_weight":
+            sizes = torch.zeros(self.sizes, dtype=torch.float32)
+            for image, back in zip(one.split(1), other.split(1), strict=True):
+                sizes += self.of(image.to(torch.float32), back.to(torch.float32)).abs_()
+            return sizes, torch.full((), one.shape[0])
+        if self.transposed != (self.op == "convolution"):
+            return None
+        sizes, counts = torch.zeros(self.sizes, dtype=torch.float32), torch.zeros(self.sizes[2:])
+        groups, factors = self.given["groups"][0], one.to(torch.float32)
+        factors = factors.unflatten(1, (groups, -1)).flatten(3)
+        weight = other.to(torch.float32).unflatten(0, (groups, -1))
+        both = (slice(None),) * 2  # images and channels
+        for position, read, written in self._positions(one, other):
+            found = torch.einsum("ngil,gio->ngol", factors, weight[(slice(None),) * 3 + position])
+            found = found.flatten(1, 2).unflatten(2, one.shape[2:])
+            sizes[both + written] += found[both + read].abs()
+            counts[written] += 1
+        return sizes, counts
+
+    def _positions(
+        self, one: Tensor, other: Tensor
+    ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+        """Each position of the window, the part of `one` that it multiplies, and where in the
+        result that goes."""
+        rank = one.dim() - 2
+        stride, padding, dilation = (
+            self.given[name] * (1 if len(self.given[name]) == rank else rank)
+            for name in ("stride", "padding", "dilation")
+        )
+        for position in itertools.product(*map(range, other.shape[2:])):
+            read, written = [], []
+            for at, step in enumerate(stride):
+                offset = position[at] * dilation[at] - padding[at]
+                first = max(0, -(offset // step))
+                end = min(one.shape[at + 2], (self.sizes[at + 2] - 1 - offset) // step + 1)
+                read.append(slice(first, end))
+                written.append(slice(offset + first * step, offset + end * step, step))
+            if all(part.start < part.stop for part in read):
+                yield position, tuple(read), tuple(written)
+
+
+def convolution_of(op: str, given: Options, sizes: Sequence[int] = ()) -> Convolution:
+    """Raises NoReference."""
+    if not given:
+        raise NoReference("nothing tells the stride and the padding of the convolution")
+    if op != "convolution" and not sizes:
+        raise NoReference("nothing tells the sizes of its result")
+    return Convolution(op, numbers(given), tuple(sizes))
+
+
+def convolution_values(
+    conv: Convolution, inputs: Sequence[Tensor], given: Options
+) -> tuple[Tensor, Tensor]:
+    """The true values and what their terms are bound by: by Cauchy and Schwarz, the lengths of what
+    is summed up."""
+    if conv.op == "convolution" and not conv.transposed:
+        return ConvReference(given).part(inputs, (slice(None),) * inputs[0].dim())
+    wide = wide_dtype(inputs[0])
+    one, other, *bias = (tensor.to(wide) for tensor in inputs)
+    values = conv.of(one, other)
+    terms = conv.of(one.square(), torch.ones_like(other)).sqrt_()
+    terms *= conv.of(torch.ones_like(one), other.square()).sqrt_()
+    if bias:
+        added = along_channels(bias[0], values)
+        values, terms = values + added, terms + added.abs()
+    return values, terms
+
+
+def along_channels(bias: Tensor, result: Tensor) -> Tensor:
+    return bias.view(-1, *[1] * (result.dim() - 2))

@@ -1,1 +1,0 @@
-"""Flex attention made again from what `run` has recorded of a call."""

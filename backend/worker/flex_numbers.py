@@ -1,0 +1,464 @@
+"""A recorded call of flex attention: numbers for it, the matrix of its scores and what must come of
+it, and the program that a job compiles.
+
+What the functions read is not recorded, only how large it is: whole numbers that go along queries
+or keys are made those of eight documents of one length, others the key at which the queries begin.
+The block mask follows from the mask, so that as much is computed as in a model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.counted import counted
+from backend.inductor.result_checks import COARSE, LOW, Truth, exact_sums
+from backend.inductor.torch.compiling import compile_call
+from backend.inductor.true_results import NoReference
+from backend.model.problem import TensorSpec
+from backend.wire.flex import MASK, SCORE
+from backend.worker.flex_call import AttentionCall, TensorRef, read_call
+from backend.worker.rebuilt import NotRebuildable, Rebuilt, dtype_of, storage_of
+from backend.worker.trial.program import Function
+from backend.worker.trial.text import TextRefused
+
+_KEPT = frozenset({"aten._to_copy.default", "prims.convert_element_type.default"})
+
+
+class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
+    """Computes in one wide type what Inductor's kernels compute in float32."""
+
+    def __init__(self, module: torch.fx.GraphModule, wide: torch.dtype) -> None:
+        super().__init__(module)
+        self._wide = wide
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        def widened(value: Any) -> Any:
+            floating = isinstance(value, torch.dtype) and value.is_floating_point
+            return self._wide if floating else value
+
+        given = tuple(map(widened, args))
+        words = {name: widened(value) for name, value in kwargs.items()}
+        return super().call_function(target, given, words)
+
+
+class Scores:
+    """Of a `call` with the numbers `tensors`; everything in the type `wide`."""
+
+    def __init__(self, call: AttentionCall, tensors: Sequence[Tensor], wide: torch.dtype) -> None:
+        self._call = call
+        self._wide = wide
+        reads = [[self._read(tensors, value) for value in given] for given in call.arguments[-2:]]
+        self._score_reads, self._mask_reads = reads
+        self._score = _Wide(call.functions[SCORE].module(), wide)
+        self._mask = _Wide(call.functions[MASK].module(), wide)
+        self.device = tensors[0].device
+
+    def _read(self, tensors: Sequence[Tensor], value: Any) -> Any:
+        if not isinstance(value, TensorRef):
+            return value
+        tensor = tensors[value.number]
+        return tensor.to(self._wide) if tensor.is_floating_point() else tensor
+
+    def places(self, *counts: int | range) -> list[Tensor]:
+        """Batches, heads, queries and keys, to be spread over each other."""
+        made = []
+        for at, count in enumerate(counts):
+            wanted = count if isinstance(count, range) else range(count)
+            shape = [1] * 4
+            shape[at] = len(wanted)
+            numbers = torch.arange(
+                wanted.start, wanted.stop, wanted.step, device=self.device, dtype=torch.int32
+            )
+            made.append(numbers.reshape(shape))
+        return made
+
+    def changed(self, scores: Tensor, places: Sequence[Tensor]) -> Tensor:
+        changed: Tensor = self._score.run(scores, *places, *self._score_reads)
+        return changed.expand_as(scores)
+
+    def let_through(self, places: Sequence[Tensor]) -> Tensor:
+        """Of all these, true or false."""
+        through: Tensor = self._mask.run(*places, *self._mask_reads)
+        return through.expand([len(each.flatten()) for each in places])
+
+
+MOST_AT_ONCE = 1 << 24
+"""Scores."""
+
+
+def block_tensors(call: AttentionCall, scores: Scores) -> dict[int, Tensor]:
+    """The tensors of its block mask by number, as `create_block_mask` makes them: blocks where some
+    are let through, and those where all are."""
+    given = call.block_mask
+    queries, keys, tall, wide = call.lengths
+    partial, full = (_shape(call, given[at]) for at in (3, 5))
+    assert partial is not None
+    batches, heads = partial[:2]
+    any_, all_ = _blocks(scores, (batches, heads, queries, keys), (tall, wide))
+    some = any_ & ~all_ if full is not None else any_
+    made: dict[int, Tensor] = {}
+    for at, blocks in ((2, some), (4, all_), (6, some.mT), (8, all_.mT)):
+        counts, places = given[at : at + 2]
+        if isinstance(counts, TensorRef) and isinstance(places, TensorRef):
+            made[counts.number], made[places.number] = _sparse(
+                blocks, call.tensors[places.number].sizes
+            )
+    return made
+
+
+def _shape(call: AttentionCall, value: Any) -> Sequence[int] | None:
+    return call.tensors[value.number].sizes if isinstance(value, TensorRef) else None
+
+
+def _blocks(scores: Scores, sizes: Sequence[int], block: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Where any is let through, and where all are."""
+    batches, heads, queries, keys = sizes
+    tall, wide = min(block[0], queries), min(block[1], keys)
+    step = max(1, MOST_AT_ONCE // max(1, batches * heads * keys * tall)) * tall
+    found: list[tuple[Tensor, Tensor]] = []
+    for first in range(0, queries, step):
+        rows = range(first, min(queries, first + step))
+        through = scores.let_through(scores.places(batches, heads, rows, keys))
+        missing = (-keys % wide, -len(rows) % tall)
+        padded = torch.nn.functional.pad(through, (0, missing[0], 0, missing[1]))
+        split = padded.reshape(batches, heads, -1, tall, padded.shape[-1] // wide, wide)
+        found.append((split.any(-1).any(-2), split.all(-1).all(-2)))
+    any_, all_ = (torch.cat(parts, -2) for parts in zip(*found, strict=True))
+    return any_, all_
+
+
+def _sparse(blocks: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """How many there are in each row, and where, those that count first."""
+    whole = torch.zeros(tuple(sizes), dtype=torch.bool, device=blocks.device)
+    rows, columns = min(sizes[-2], blocks.shape[-2]), min(sizes[-1], blocks.shape[-1])
+    whole[..., :rows, :columns] = blocks[..., :rows, :columns]
+    places = torch.argsort(whole.int(), dim=-1, descending=True, stable=True)
+    return whole.sum(-1).to(torch.int32), places.to(torch.int32)
+
+
+def is_place_of(function: Function, at: int) -> bool:
+    """Whether what the function reads as its input number `at` says where it reads elsewhere."""
+    module = function.module()
+    nodes = list(module.graph.nodes)
+    told = {[node for node in nodes if node.op == "placeholder"][at]}
+    for node in nodes:
+        if not told.intersection(node.all_input_nodes):
+            continue
+        if str(node.target).startswith("aten.index.") and told.intersection(
+            each for each in node.args[1] if each is not None
+        ):
+            return True
+        told.add(node)
+    return False
+
+
+SEED = 0x7A1D
+DOCUMENTS = 8
+FEW = 16
+"""What is no longer than that goes along batches or heads, not along queries or keys."""
+
+MOST_SCORES = {"cpu": 1 << 25, "cuda": 1 << 28}
+"""Of which the true values are computed: of more, some rows are looked at."""
+MOST_OF_GRADIENTS = 1 << 32
+_AT_ONCE = 1 << 25
+
+
+_LOGS, _DELTA = 3, 4
+"""Places among the inputs of the backward: of rows, the logarithms of their sums, and the sums of
+their results times the gradients of these."""
+
+
+class Numbers:
+    """The tensors of one call, which is tuned as `op`; they are made when they are first needed."""
+
+    def __init__(self, op: str, call: AttentionCall) -> None:
+        self._op = op
+        self._call = call
+        self._device = torch.device(call.tensors[0].device)
+        self._wide = torch.float64 if self._device.type == "cpu" else torch.float32
+
+    def forget(self) -> None:
+        """They are made again."""
+        for name in ("_tensors", "_rows"):
+            self.__dict__.pop(name, None)
+
+    def given(self, place: int, name: str) -> Tensor | None:
+        """See `KnownNumbers`."""
+        if self._call.backward and place in (_LOGS, _DELTA):
+            return self._rows[place - _LOGS].clone()
+        number = name.removeprefix("t")
+        if not (name.startswith("t") and number.isdigit() and int(number) < len(self._tensors)):
+            return None
+        return _laid(self._tensors[int(number)], self._call.tensors[int(number)])
+
+    @cached_property
+    def _tensors(self) -> list[Tensor]:
+        generator = torch.Generator(self._device)
+        generator.manual_seed(SEED)
+        specs = self._call.tensors
+        made = [self._drawn(at, spec, generator) for at, spec in enumerate(specs)]
+        with torch.no_grad():
+            for at, blocks in block_tensors(self._call, self._scores(made)).items():
+                made[at] = blocks
+        return made
+
+    def _drawn(self, at: int, spec: TensorSpec, generator: torch.Generator) -> Tensor:
+        dtype, sizes = dtype_of(spec.dtype), spec.sizes
+        if self._call.backward and self._call.arguments[6] == TensorRef(at):
+            return torch.zeros(sizes, dtype=dtype, device=self._device)  # no loss has these sums
+        if dtype.is_floating_point:
+            numbers = torch.empty(sizes, device=self._device)
+            if len(sizes) > 1:
+                return numbers.normal_(generator=generator).to(dtype)
+            return numbers.uniform_(0.0, 0.25, generator=generator).to(dtype)
+        if dtype == torch.bool:
+            return torch.ones(sizes, dtype=dtype, device=self._device)
+        if not self._is_free(at):
+            return torch.zeros(sizes, dtype=dtype, device=self._device)
+        count = sizes[-1] if sizes else 1
+        if count > FEW:
+            row = torch.arange(count, device=self._device) * DOCUMENTS // count
+            return row.expand(sizes).to(dtype)
+        queries, keys, *_ = self._call.lengths
+        return torch.full(sizes, keys - queries or keys, dtype=dtype, device=self._device)
+
+    def _is_free(self, at: int) -> bool:
+        """Whether a function reads it, and nothing is read where it says."""
+        for name, before, reads in ((SCORE, 5, -2), (MASK, 4, -1)):
+            for place, value in enumerate(self._call.arguments[reads]):
+                if value == TensorRef(at):
+                    return not is_place_of(self._call.functions[name], before + place)
+        return False
+
+    def _scores(self, tensors: Sequence[Tensor]) -> Scores:
+        return Scores(self._call, tensors, self._wide)
+
+    # What comes of them
+
+    @property
+    def note(self) -> str:
+        """See `KnownNumbers`."""
+        reads = {value for given in self._call.arguments[-2:] for value in given}
+        whole = [
+            each
+            for each in reads
+            if isinstance(each, TensorRef) and not self._tensors[each.number].is_floating_point()
+        ]
+        if not whole:
+            return ""
+        counts = [
+            self._tensors[self._call.block_mask[at].number]
+            for at in (2, 4)
+            if isinstance(self._call.block_mask[at], TensorRef)
+        ]
+        blocks = self._tensors[self._call.block_mask[3].number].numel()
+        share = sum(int(count.sum()) for count in counts) / max(1, blocks)
+        return (
+            f"{counted(len(whole), 'tensor')} of whole numbers that its functions read were made "
+            f"up: {share:.0%} of the blocks are computed"
+        )
+
+    def truth(self, precision: str) -> Truth:
+        """Raises NoReference, and whatever torch raises."""
+        with exact_sums():
+            if self._call.backward:
+                return self._gradients(precision)
+            with torch.no_grad():
+                return self._attention(precision)
+
+    def result(self, operands: Sequence[Tensor]) -> Tensor:
+        """What a choice has computed, from what it has left in its operands, the output last."""
+        out = operands[-1]
+        if self._op == "flex_decoding":
+            largest, sums = operands[3], operands[4]
+            most = largest.amax(1, keepdim=True)
+            share = torch.exp2(torch.where(most.isneginf(), 0.0, largest - most))
+            total = (sums * share).sum(1)
+            total = torch.where(most.squeeze(1).isneginf(), 1.0, total)
+            return (out * share[..., None]).sum(1) / total[..., None]
+        if self._call.backward:
+            return _side_by_side(operands[6], out, operands[7])
+        return out
+
+    def _attention(self, precision: str) -> Truth:
+        call = self._call
+        query, key, value = self._wide_inputs()
+        batches, heads, queries, _ = query.shape
+        keys = key.shape[-2]
+        most = MOST_SCORES[self._device.type]
+        step = max(1, math.ceil(batches * heads * queries * keys / most))
+        rows = range(0, queries, step)
+        at_once = max(1, _AT_ONCE // (batches * heads * keys))
+        scores, parts = self._scores(self._tensors), []
+        for first in range(0, len(rows), at_once):
+            some = rows[first : first + at_once]
+            part = query[:, :, some.start : some.stop : step]
+            shares = _shares(call, scores, part, key, (batches, heads, some, keys))[0]
+            parts.append((shares @ value, shares @ value.abs()))
+        values, terms = (torch.cat(part, -2) for part in zip(*parts, strict=True))
+        allowed = self._allowed(values, terms, precision)
+        return Truth(values, allowed, slice(None, None, step))
+
+    def _wide_inputs(self) -> list[Tensor]:
+        """Query, key and value, with a key and a value for each head of the query."""
+        query, key, value = (
+            self._tensors[place.number].to(self._wide) for place in self._call.arguments[:3]
+        )
+        batches, heads = query.shape[:2]
+        shared = heads // key.shape[1]
+        spread = [
+            each.repeat_interleave(shared, 1).expand(batches, -1, -1, -1) for each in (key, value)
+        ]
+        return [query, *spread]
+
+    @cached_property
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        """Of the backward, in float32: the logarithms of the sums, base 2, and `delta`."""
+        query, key, value = self._wide_inputs()
+        batches, heads, queries, _ = query.shape
+        keys = key.shape[-2]
+        gradient = self._tensors[self._call.arguments[5].number].to(self._wide)
+        scores = self._scores(self._tensors)
+        at_once = max(1, _AT_ONCE // (batches * heads * keys))
+        logs, deltas = [], []
+        with torch.no_grad(), exact_sums():
+            for first in range(0, queries, at_once):
+                some = range(first, min(queries, first + at_once))
+                part = query[:, :, first : some.stop]
+                shares, log = _shares(self._call, scores, part, key, (batches, heads, some, keys))
+                logs.append(log / math.log(2))
+                deltas.append(((shares @ value) * gradient[:, :, first : some.stop]).sum(-1))
+        return torch.cat(logs, -1).float(), torch.cat(deltas, -1).float()
+
+    def _gradients(self, precision: str) -> Truth:
+        call = self._call
+        query, key, value = self._wide_inputs()
+        given = self._tensors[call.arguments[5].number].to(self._wide)
+        batches, heads, queries, depth = query.shape
+        keys, shared = key.shape[-2], heads // call.tensors[call.arguments[1].number].sizes[1]
+        kept = call.tensors[call.arguments[1].number].sizes[0]
+        if batches * heads * queries * keys > MOST_OF_GRADIENTS:
+            raise NoReference("it has too many scores")
+        if value.shape[-1] != depth or kept != batches:
+            raise NoReference("its keys and values have other sizes than its queries")
+        scores, scale = self._scores(self._tensors), call.scale
+        found: list[tuple[Tensor, ...]] = []
+        for head in range(heads):
+            q, k, v, g = (each[:, head : head + 1] for each in (query, key, value, given))
+            raw = (q @ k.mT * scale).requires_grad_()
+            sizes = (batches, range(head, head + 1), queries, keys)
+            changed = scores.changed(raw, scores.places(*sizes))
+            (slope,) = torch.autograd.grad(changed.sum(), raw)
+            with torch.no_grad():
+                shares, _ = _softmax(changed, scores.let_through(scores.places(*sizes)))
+                inner, size = g @ v.mT, g.abs() @ v.abs().mT
+                delta = ((shares @ v) * g).sum(-1, keepdim=True)
+                ds = shares * (inner - delta) * slope * scale
+                ds_size = shares * (size + delta.abs()) * slope.abs() * scale
+                found.append(
+                    (
+                        ds @ k,
+                        ds_size @ k.abs(),
+                        ds.mT @ q,
+                        ds_size.mT @ q.abs(),
+                        shares.mT @ g,
+                        shares.mT @ g.abs(),
+                    )
+                )
+        dq, dq_size, *rest = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        dk, dk_size, dv, dv_size = (each.unflatten(1, (-1, shared)).sum(2) for each in rest)
+        values = _side_by_side(dq, dk, dv)
+        terms = _side_by_side(dq_size, dk_size, dv_size)
+        return Truth(values, self._allowed(values, terms, precision), slice(None))
+
+    def _allowed(self, values: Tensor, terms: Tensor, precision: str) -> Tensor:
+        """How far off each may be: the shares of a row are rounded to the type of the factors
+        before they are multiplied again, and what a score is off makes its share off."""
+        spec = self._call.tensors[0]
+        dtype = dtype_of(spec.dtype)
+        coarse = COARSE.get(precision, 0.0) if dtype == torch.float32 else 0.0
+        if dtype == torch.float32 and self._device.type == "cuda":
+            coarse = max(coarse, COARSE["high"])
+        if self._call.options.get("PRESCALE_QK"):
+            coarse = max(coarse, LOW.get(dtype, 0.0))
+        query, key, _ = self._wide_inputs()
+        longest = float(query.norm(dim=-1).max()) * float(key.norm(dim=-1).max())
+        off = max(coarse, 2.0**-20) * abs(self._call.scale) * longest
+        relative = 4 * (max(LOW.get(dtype, 0.0), coarse) + off)
+        return 2 * torch.finfo(dtype).eps * values.abs() + relative * terms + 1e-6
+
+
+def _shares(
+    call: AttentionCall,
+    scores: Scores,
+    query: Tensor,
+    key: Tensor,
+    sizes: tuple[int, int, range, int],
+) -> tuple[Tensor, Tensor]:
+    """The softmax of these rows, and the logarithms of its sums."""
+    places = scores.places(*sizes)
+    changed = scores.changed(query @ key.mT * call.scale, places)
+    return _softmax(changed, scores.let_through(places))
+
+
+def _softmax(scores: Tensor, through: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of which nothing is let through are 0."""
+    kept = scores.masked_fill(~through, -math.inf)
+    return kept.softmax(-1).nan_to_num(0.0), kept.logsumexp(-1)
+
+
+def _side_by_side(*parts: Tensor) -> Tensor:
+    return torch.cat([part.flatten(1, 2) for part in parts], 1)
+
+
+def _laid(numbers: Tensor, spec: TensorSpec) -> Tensor:
+    """In memory as `spec` says: a view from its beginning, behind which the tensor's own offset is
+    left free."""
+    reach = sum((n - 1) * step for n, step in zip(spec.sizes, spec.strides, strict=True)) + 1
+    base = torch.zeros(spec.offset + reach, dtype=numbers.dtype, device=numbers.device)
+    torch.as_strided(base, spec.sizes, spec.strides, spec.offset).copy_(numbers)
+    return torch.as_strided(base, spec.sizes, spec.strides, 0)
+
+
+def flex_program(op: str, told: str) -> Rebuilt:
+    """The call that a session tells of. Raises NotRebuildable."""
+    if not told:
+        raise NotRebuildable(
+            f"{op} cannot be rebuilt: its key tells neither its functions nor its block mask; run "
+            "its program once with `rocm-tui run -- CMD`, which records them"
+        )
+    try:
+        call = read_call(told)
+    except TextRefused as error:
+        raise NotRebuildable(f"{op} cannot be rebuilt: {error}") from error
+
+    def compiler(module: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*memory: Tensor) -> object:
+            compiled = compile_call(module(), memory, backward=call.backward)
+            return compiled(list(memory))
+
+        return run
+
+    memory = tuple(_memory(spec) for spec in call.tensors)
+    return Rebuilt(
+        call.module, memory, freezing=False, compiler=compiler, numbers=Numbers(op, call)
+    )
+
+
+def _memory(spec: TensorSpec) -> Tensor:
+    """Whole numbers are all 0: some are read as places in other tensors. What lies behind an offset
+    is a view in the graph; the template for a CPU takes the number of keys from the base of it."""
+    storage: Tensor = storage_of(spec)
+    storage = storage if storage.is_floating_point() else torch.zeros_like(storage)
+    if not spec.offset:
+        return torch.as_strided(storage, spec.sizes, spec.strides)
+    if len(spec.sizes) < 3:
+        return storage
+    rows = spec.sizes[2]
+    return storage.new_zeros(1, 1, rows, -(-len(storage) // rows))

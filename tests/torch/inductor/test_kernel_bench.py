@@ -1,0 +1,135 @@
+"""Configs of a kernel on copies of its arguments: what is copied, put back, compared, refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from backend.inductor.kernel_bench import (
+    Arguments,
+    ConfigLaunch,
+    KernelBench,
+    NotSampled,
+    worth_measuring,
+)
+from backend.measure.rounds import ChoiceBroke
+
+pytestmark = pytest.mark.torch
+
+
+def adds(number: float, n: int = 0) -> ConfigLaunch:
+    def launch(x: Tensor, y: Tensor, n: int = 0) -> None:
+        y += x + number
+
+    return ConfigLaunch(launch)
+
+
+def test_arguments_are_copied_and_each_launch_finds_what_stood_in_them() -> None:
+    whole = torch.arange(12.0)
+    x, y = whole[:4], torch.ones(4)
+    bench = KernelBench(
+        {"a": adds(1), "b": adds(1), "c": adds(2)}, Arguments([x], {"y": y, "n": 3})
+    )
+    a, b, c = (bench.output_of(hash) for hash in "abc")
+    assert a.digest == b.digest != c.digest and a.same == a.runs == 10
+    assert bench.apart == {"c": pytest.approx(1 / 5)}
+    bench.renew(["a", "c"])
+    assert bench.sample("a").ms > 0 and bench.sample("c").ms > 0
+    assert torch.equal(whole, torch.arange(12.0)) and torch.equal(y, torch.ones(4))
+    assert bench.output_of("a").digest == a.digest
+
+
+def test_memory_that_arguments_share_is_shared_by_their_copies() -> None:
+    whole = torch.zeros(8)
+
+    def launch(first: Tensor, last: Tensor) -> None:
+        first.fill_(1)
+        assert float(last[0]) == 1 and first.data_ptr() != whole.data_ptr()
+
+    bench = KernelBench({"a": ConfigLaunch(launch)}, Arguments([whole, whole[2:]]))
+    assert bench.output_of("a").same == 10
+    assert not whole.any()
+
+
+def test_what_its_tuner_does_before_a_launch_is_done_and_not_timed() -> None:
+    counter = torch.full((4,), 7)
+    launch = ConfigLaunch(lambda t: t.add_(1), lambda t: t.zero_())
+    bench = KernelBench({"a": launch}, Arguments([counter]), caches="cold")
+    assert bench.output_of("a").same == 10
+    assert counter.tolist() == [7] * 4
+
+
+def test_whole_numbers_that_run_away_are_not_measured_hot() -> None:
+    counter = torch.zeros(4, dtype=torch.int64)
+    launches = {"a": ConfigLaunch(lambda t: t.add_(1))}
+    with pytest.raises(ChoiceBroke, match="changes whole numbers that it reads"):
+        KernelBench(launches, Arguments([counter]), caches="hot").output_of("a")
+    highest = 0
+
+    def launch(t: Tensor) -> None:
+        nonlocal highest
+        t.add_(1)
+        highest = max(highest, int(t.max()))
+
+    bench = KernelBench({"a": ConfigLaunch(launch)}, Arguments([counter]), caches="cold")
+    bench.output_of("a")
+    bench.renew(["a"])
+    for _ in range(3):
+        bench.sample("a")
+    assert highest == 1
+
+
+def test_a_config_that_is_not_the_same_each_time_is_told() -> None:
+    calls = iter(range(1000))
+    bench = KernelBench(
+        {"a": ConfigLaunch(lambda t: t.fill_(next(calls) // 4))},
+        Arguments([torch.ones(3)]),
+        caches="cold",
+    )
+    seen = bench.output_of("a")
+    assert 0 < seen.same < seen.runs
+
+
+def test_one_that_raises_is_out_and_its_reason_is_told() -> None:
+    def launch(t: Tensor) -> None:
+        raise RuntimeError("no\nluck")
+
+    bench = KernelBench({"a": ConfigLaunch(launch)}, Arguments([torch.ones(3)]))
+    with pytest.raises(ChoiceBroke, match="RuntimeError: no luck"):
+        bench.output_of("a")
+
+
+class Descriptor:
+    def __init__(self, base: Tensor) -> None:
+        self.base = base
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((3, None, 0.5), "no argument is a tensor"),
+        ((torch.ones(2), Descriptor(torch.ones(2))), "argument 1 is a Descriptor, which may refer"),
+        ((torch.ones(2).to_sparse(),), "layout torch.sparse_coo"),
+        (((torch.ones(2),),), "argument 0 is a tuple"),
+        ((torch.empty(1 << 46, device="meta"),), "argument 0 is on no device"),
+    ],
+)
+def test_what_cannot_be_copied_is_refused(arguments: tuple[object, ...], why: str) -> None:
+    with pytest.raises(NotSampled, match=why):
+        Arguments(arguments)
+
+
+def test_arguments_larger_than_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from backend.inductor import kernel_bench
+
+    monkeypatch.setattr(kernel_bench, "free_bytes", lambda device: 1000)
+    with pytest.raises(NotSampled, match="no memory for copies"):
+        KernelBench({}, Arguments([torch.ones(1 << 18)]))
+
+
+def test_worth_are_those_near_the_best_and_two_in_any_case() -> None:
+    assert worth_measuring({"a": 2.0, "b": 1.0, "c": 1.05, "d": 1.09}) == ["b", "c", "d"]
+    assert worth_measuring({"a": 2.0, "b": 1.0}) == ["b", "a"]
+    assert len(worth_measuring({str(at): 1.0 for at in range(30)})) == 8
+    assert worth_measuring({}) == []

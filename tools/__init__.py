@@ -1,0 +1,1 @@
+"""Developers' commands that make tables of the documents."""

@@ -1,0 +1,262 @@
+"""All that is offered by default; the table of `docs/templates.md`: what each takes of each GPU.
+
+`python -m tools.resources_table CACHE_DIR [--write docs/templates.md]` compiles all
+that is offered by default for contiguous, aligned fp16 and fp32 problems, and for convolutions
+with groups of few channels, and prints the table, or puts it between the markers of the file. fp32
+is counted, and listed where it spills. Architectures without a compiler here are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backend.counted import counted
+from backend.model.convolution import options
+from backend.templates.config import Config, DirectConfig, GemmConfig
+from backend.templates.convolution import ConvProblem, convolution_problem
+from backend.templates.few_channels import direct_configs
+from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.legality import lds_bytes
+from backend.templates.problem import DType, GemmProblem, Operand, Sizes
+from backend.templates.rendering import (
+    Rendered,
+    render_conv,
+    render_direct,
+    render_gemm,
+    render_skinny,
+)
+from backend.templates.tiles import ShapeClass, shape_class
+from backend.toolchain import code_cache, targets
+from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
+from backend.toolchain.target import Missing, Target
+
+SHAPES: tuple[Sizes, ...] = (
+    Sizes(4096, 4096, 4096),
+    Sizes(8192, 1024, 4096),
+    Sizes(1024, 8192, 4096),
+    Sizes(128, 128, 512),
+    Sizes(256, 256, 16384),
+    *(Sizes(rows, 4096, 4096) for rows in (1, 2, 4, 8, 16)),
+)
+"""At least one of each shape class, and each number of rows that the skinny template knows."""
+
+CHANNELS = (1, 4)
+"""Of a group of a convolution of 32 images of 128 channels, 56 x 56, by filters of 3 x 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A config that is offered by default, with the problem and the class it is offered for."""
+
+    shape: ShapeClass
+    problem: GemmProblem
+    config: Config
+
+    @property
+    def template(self) -> str:
+        if isinstance(self.config, DirectConfig):
+            return "direct"
+        tiled = "conv" if isinstance(self.problem, ConvProblem) else "gemm"
+        return tiled if isinstance(self.config, GemmConfig) else "skinny"
+
+    @property
+    def channels(self) -> int | None:
+        """Of a group of a convolution."""
+        window = self.problem.window if isinstance(self.problem, ConvProblem) else None
+        return None if window is None else window.channels
+
+    def render(self, name: str = "rt_kernel") -> Rendered:
+        if isinstance(self.config, DirectConfig):
+            return render_direct(self.problem, self.config, name)
+        if isinstance(self.problem, ConvProblem):
+            return render_conv(self.problem, self.config, name)
+        if isinstance(self.config, GemmConfig):
+            return render_gemm(self.problem, self.config, name)
+        return render_skinny(self.problem, self.config, name)
+
+
+def plain_problem(dtype: DType, sizes: Sizes, b_k_fast: bool = False) -> GemmProblem:
+    """A product of contiguous, aligned matrices; `b` may be the transpose of a contiguous one."""
+    m, n, k = sizes.m, sizes.n, sizes.k
+    return GemmProblem(
+        Operand("X", dtype, (m, k), (k, 1)),
+        Operand("W", dtype, (k, n), (1, k) if b_k_fast else (n, 1)),
+        Operand("Y", dtype, (m, n), (n, 1)),
+    )
+
+
+def offers(target: Target, dtypes: tuple[DType, ...] = ("float16", "float32")) -> tuple[Offer, ...]:
+    """Each binary once: configs that differ in runtime arguments or shapes alone are one."""
+    seen: dict[tuple[object, ...], Offer] = {}
+    for offer in _all(target, dtypes):
+        a, b = offer.problem.a, offer.problem.b
+        source_of = (a.dtype, b.strides[-1] == 1, offer.channels, offer.config)
+        seen.setdefault(source_of, offer)
+    return tuple(seen.values())
+
+
+def grouped_problem(dtype: DType, channels: int) -> ConvProblem:
+    """A convolution with groups of so many channels and filters, channels last."""
+    image, weight = (32, 128, 56, 56), (128, channels, 3, 3)
+    given = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": (128 // channels,)}
+    return convolution_problem(
+        Operand("X", dtype, image, (128 * 56 * 56, 1, 128 * 56, 128)),
+        Operand("W", dtype, weight, (9 * channels, 1, 3 * channels, channels)),
+        Operand("Y", dtype, image, (128 * 56 * 56, 1, 128 * 56, 128)),
+        None,
+        options(given),
+        "none",
+        joined=True,
+    )
+
+
+def _all(target: Target, dtypes: tuple[DType, ...]) -> Iterator[Offer]:
+    for dtype in dtypes:
+        for sizes in SHAPES:
+            for b_k_fast in (False, True):
+                problem, shape = plain_problem(dtype, sizes, b_k_fast), shape_class(sizes)
+                for gemm in gemm_configs(problem, target, sizes):
+                    yield Offer(shape, problem, gemm.binary)
+                for skinny in skinny_configs(problem, target, sizes):
+                    yield Offer(shape, problem, skinny.binary)
+    for dtype in dtypes:
+        for channels in CHANNELS:
+            grouped, sizes = (
+                grouped_problem(dtype, channels),
+                Sizes(32 * 56 * 56, 128, 9 * channels),
+            )
+            for direct in direct_configs(grouped, target, sizes):
+                yield Offer(shape_class(sizes), grouped, direct.binary)
+
+
+BEGIN = "<!-- generated: python -m tools.resources_table -->"
+END = "<!-- end of generated -->"
+GPUS = tuple(
+    target
+    for kind in ("amdgpu", "cuda")
+    for target in targets.DEFAULT_TARGETS
+    if target.kind == kind
+)
+_HEAD = (
+    "| template | shape | dtype, W | config | VGPR | AGPR | SGPR | LDS | scratch | spills "
+    "| waves a SIMD |\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One config on one GPU: the resources of its main kernel."""
+
+    offer: Offer
+    resources: Resources
+    occupancy: Occupancy | None
+
+    @property
+    def spills(self) -> bool:
+        return bool(self.resources.scratch or self.resources.vgpr_spills)
+
+    def markdown(self) -> str:
+        taken, problem = self.resources, self.offer.problem
+        layout = "K fast" if problem.b.strides[0] == 1 else "N fast"
+        shape: str = self.offer.shape
+        if (channels := self.offer.channels) is not None:
+            shape, layout = f"groups of {channels}", "channels last"
+        spills = f"{taken.vgpr_spills or 0} / {taken.sgpr_spills or 0}"
+        filled = "?"
+        if self.occupancy is not None:
+            limit = self.occupancy.limited_by
+            filled = f"{self.occupancy.waves_per_simd} of {self.occupancy.of} ({limit})"
+        numbers = (taken.vgprs, taken.agprs, taken.sgprs, taken.lds, taken.scratch)
+        cells = (
+            self.offer.template,
+            shape,
+            f"{problem.a.dtype}, {layout}",
+            short(self.offer),
+            *("" if number is None else str(number) for number in numbers),
+            spills,
+            filled,
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+def short(offer: Offer) -> str:
+    """The config without what follows from the problem."""
+    c = offer.config
+    if isinstance(c, GemmConfig):
+        return (
+            f"{c.block_m}x{c.block_n}x{c.block_k}, wave {c.wave_m}x{c.wave_n}, {c.unit}, "
+            f"stages {c.stages}"
+        )
+    if isinstance(c, DirectConfig):
+        tiles = f"{c.tile_h}x{c.tile_w} places x {c.tiles}, {c.cols} filters"
+        return f"{tiles}, {c.waves} waves, {c.each} each, {c.unit}"
+    tile = f"{counted(c.rows, 'row')}, {counted(c.cols, 'column')}"
+    return f"{tile}, waves {c.waves_n} x {c.waves_k}, unroll {c.unroll}"
+
+
+def rows(target: Target, cache_root: Path, jobs: int = 2) -> tuple[Row, ...]:
+    """Compiles what is offered for a target. Raises ToolchainError, ValueError without numbers."""
+
+    def row_of(offer: Offer) -> Row:
+        compiled = code_cache.compile(offer.render().source, target, cache_root=cache_root)
+        kernels = resources(compiled)
+        if isinstance(kernels, Unknown):
+            raise ValueError(kernels.reason)
+        main = next(kernel for kernel in kernels if "reduce_parts" not in kernel.kernel)
+        # The compiler knows nothing of what a launch asks for.
+        main = replace(main, lds=lds_bytes(offer.config, offer.problem))
+        return Row(offer, main, occupancy(target, main, offer.config.waves * target.wave))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return tuple(pool.map(row_of, offers(target)))
+
+
+def table(cache_root: Path, chosen: Sequence[Target] = GPUS) -> Iterator[str]:
+    """Markdown, a section a target, each as soon as it is done."""
+    for target in chosen:
+        compiler = targets.find(target)
+        yield f"\n### {target}\n"
+        if isinstance(compiler, Missing):
+            yield f"Not compiled: {compiler.reason}."
+            continue
+        made = rows(target, cache_root)
+        spilling = sum(row.spills for row in made)
+        kernels = counted(len(made), "kernel")
+        yield f"{compiler.version}. {kernels}, {spilling} of them with scratch spills.\n"
+        yield _HEAD
+        listed = (row for row in made if row.offer.problem.a.dtype == "float16" or row.spills)
+        yield from (row.markdown() for row in listed)
+
+
+def put_between_markers(text: str, generated: str, marker: str = BEGIN) -> str:
+    """Raises ValueError if the text lacks the markers."""
+    begin = text.index(marker) + len(marker)
+    end = text.index(END, begin)
+    return f"{text[:begin]}\n{generated}\n{text[end:]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cache_dir", type=Path, help="where compiled kernels are kept")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this file")
+    chosen = parser.parse_args(arguments)
+    lines = []
+    for line in table(chosen.cache_dir):
+        lines.append(line)
+        if chosen.write is None:
+            sys.stdout.write(line + "\n")
+    if chosen.write is not None:
+        text = chosen.write.read_text(encoding="utf-8")
+        chosen.write.write_text(
+            put_between_markers(text, "\n".join(lines).strip("\n")), encoding="utf-8"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
