@@ -1,5 +1,5 @@
 """Several threads compile with our templates: the process that benchmarks for all of them is
-started by one, which may end while another's choice is measured there."""
+started by one, which may end while another's choice is measured there. It must outlive that."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ class Held:
     held: bool
     device = "cpu"
     def benchmark(self):
+        with (FOLDER / "runs").open("a") as runs:
+            print(self.held, file=runs)
         if self.held:
             (FOLDER / "begun").touch()
             wait_for("go on")
@@ -80,6 +82,8 @@ def test_no_choice_fails_because_another_thread_ended(tmp_path: Path) -> None:
     }
     done = launch_program(PROGRAM, cache, "--max-autotune", env=env)
     assert done.stdout.splitlines() == ["0.0", "ended True", "1.0", "[]"]
+    # A process that was lost with the first thread would be started again, and measure it twice.
+    assert (folder / "runs").read_text().split() == ["False", "True"]
     (events,) = sessions(cache)
     assert [event for event in events if isinstance(event, ChoiceFailed)] == []
     tunings = by_tuning(events)
