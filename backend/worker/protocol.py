@@ -23,8 +23,11 @@ import struct
 import termios
 import time
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
+from backend.counted import counted
+from backend.measure.rounds import OnRounds, Rounds
 from backend.processes.shared import MARK_SIZE, Mark
 from backend.wire.codec import WireError, dumps, loads
 from backend.wire.jobs import BadJob
@@ -37,6 +40,31 @@ class TellProgress(Protocol):
     """How a job says what it does; `fields` are those of `Progress`."""
 
     def __call__(self, what: str, **fields: Any) -> None: ...
+
+
+def rounds_reporter(
+    tell: TellProgress, names: Mapping[str, str] = MappingProxyType({}), of: str = ""
+) -> OnRounds:
+    """Return what reports the rounds of a measurement, and how many of its verdicts are clear."""
+
+    def report(rounds: Rounds, seconds: float) -> None:
+        standings, left = rounds.standings, round(max(0.0, seconds), 1)
+        settled = sum(standing.verdict != "unclear" for standing in standings[1:])
+        best = names.get(standings[0].hash, "") if standings else ""
+        ahead = (
+            f", {settled} of {counted(len(standings) - 1, 'verdict')} clear" if standings else ""
+        )
+        ahead += f", best {best}" if best else ""
+        tell(
+            f"{counted(rounds.clean.count, 'round')}{of}{ahead}, at most {left:.0f} s left",
+            rounds=rounds.clean.count,
+            settled=settled,
+            choices=len(rounds.hashes),
+            best=best,
+            seconds_left=left,
+        )
+
+    return report
 
 
 def parse_job(line: str) -> Words:

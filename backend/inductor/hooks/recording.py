@@ -174,6 +174,14 @@ def session_without_tunings(root: Path | None = None) -> EventWriter:
     return EventWriter(Layout(root), replace(_session_on_device(), cache_dir=str(root)))
 
 
+def write_alone(log: EventWriter, event: Event) -> str:
+    """Write the only event of a session, and end it. Return why it was not kept, in one line."""
+    for each in (event, SessionEnded(time.time())):
+        log.write(each)
+    log.close()
+    return f"this is kept nowhere: {log.error}" if log.error else ""
+
+
 def session_id(run: str) -> str:
     """The id of this process's session, which begins with the id of its run."""
     return f"{run}-{os.getpid()}" if run else secrets.token_hex(8)

@@ -40,7 +40,7 @@ from backend.inductor.torch.choices import Run
 from backend.inductor.true_results import NoReference
 from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, Sample, measure, measurement_of
 from backend.model.choice import Caches, Measurement
-from backend.model.events import SessionEnded, TuningMeasured
+from backend.model.events import TuningMeasured
 from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
@@ -57,7 +57,7 @@ from backend.worker.capture import (
 )
 from backend.worker.device_hashes import as_asked, why_not_offered
 from backend.worker.problem import options_of, set_precision, set_threads, settings_of, specs_of
-from backend.worker.protocol import TellProgress
+from backend.worker.protocol import TellProgress, rounds_reporter
 from backend.worker.rebuilt import KnownNumbers, NotRebuildable
 
 T = TypeVar("T")
@@ -279,7 +279,9 @@ def _measured(
     if able:
         with benchmark_device(question.device).current():
             bench = ChoiceBench(question, able, mark, job.caches, caught.numbers)
-            rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names), found)
+            rounds, unchecked = _rounds(
+                job, question, bench, able, rounds_reporter(tell, names), found
+            )
         caches = bench.caches
         if caught.numbers is not None and caught.numbers.note:
             unchecked = (*unchecked, caught.numbers.note)
@@ -346,26 +348,6 @@ def _rounds(
     return rounds, (f"not checked whether it is right: {', '.join(left)}{unknown}",)
 
 
-def _teller(tell: TellProgress, names: Mapping[str, str]) -> OnRounds:
-    def hear(rounds: Rounds, seconds: float) -> None:
-        standings, left = rounds.standings, round(max(0.0, seconds), 1)
-        settled = sum(standing.verdict != "unclear" for standing in standings[1:])
-        best, ahead = "", ""
-        if standings:
-            best = names[standings[0].hash]
-            ahead = f", {settled} of {counted(len(standings) - 1, 'verdict')} clear, best {best}"
-        tell(
-            f"{counted(rounds.clean.count, 'round')}{ahead}, at most {left:.0f} s left",
-            rounds=rounds.clean.count,
-            settled=settled,
-            choices=len(rounds.hashes),
-            best=best,
-            seconds_left=left,
-        )
-
-    return hear
-
-
 def _operations(key: TuningKey, columns: int) -> float:
     """About as many multiplications as the op has, if it is a product of matrices."""
     specs = specs_of(key)
@@ -390,10 +372,7 @@ def _recorded(
     log = recording.session_without_tunings()
     outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
     measurement = measurement_of(job.key, rounds, names, log.session, outputs, caches, unchecked)
-    for event in (TuningMeasured(as_asked(measurement)), SessionEnded(time.time())):
-        log.write(event)
-    log.close()
-    if not log.error:
+    lost = recording.write_alone(log, TuningMeasured(as_asked(measurement)))
+    if not lost:
         return measurement, str(log.path)
-    lost = f"this is kept nowhere: {log.error}"
     return replace(measurement, trouble=(*measurement.trouble, lost)), None

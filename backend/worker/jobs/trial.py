@@ -31,8 +31,8 @@ from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_gr
 from backend.inductor.torch.settings import usable_settings
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.measure.disturbance import disturbances
-from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
-from backend.model.events import GraphTried, SessionEnded
+from backend.measure.rounds import ChoiceBroke, measure
+from backend.model.events import GraphTried
 from backend.model.graph import Arm, Trial, TrialArm, hashes_of
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
@@ -41,7 +41,7 @@ from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import BadJob, TrialJob, TrialResult
 from backend.worker.device_hashes import as_asked, root_of, why_not_offered
 from backend.worker.problem import set_threads, template_choices
-from backend.worker.protocol import TellProgress
+from backend.worker.protocol import TellProgress, rounds_reporter
 from backend.worker.trial.drawn import NotDrawable, drawn_constants, drawn_inputs
 from backend.worker.trial.passes import (
     ArmRounds,
@@ -348,12 +348,9 @@ def _tried(
         session=session.id,
         torch=str(torch.__version__),
     )
-    for event in (GraphTried(as_asked(trial)), SessionEnded(time.time())):
-        log.write(event)
-    log.close()
-    if not log.error:
+    lost = recording.write_alone(log, GraphTried(as_asked(trial)))
+    if not lost:
         return TrialResult(True, trial=trial, log=str(log.path))
-    lost = f"this is kept nowhere: {log.error}"
     return TrialResult(True, trial=replace(trial, trouble=(*trial.trouble, lost)))
 
 
@@ -390,28 +387,12 @@ def _rounds(
     able = [arm for arm in compiled if arm not in failed]
     rounds = ArmRounds(able, error=job.error)
     deadline = time.monotonic() + job.budget
-    measure(bench, able, deadline, _teller(tell), job.rounds, rounds)
+    measure(bench, able, deadline, rounds_reporter(tell, of=" of passes"), job.rounds, rounds)
     if "0" not in rounds.hashes:
         raise ChoiceBroke("0", rounds.failed.get("0", "it cannot be run"))
     if bench.clock != "host":  # the thread sleeps until the device is done
         rounds.signs = replace(rounds.signs, cpu_seconds=None)
     return rounds, differences
-
-
-def _teller(tell: TellProgress) -> OnRounds:
-    def hear(rounds: Rounds, seconds: float) -> None:
-        left, rivals = round(max(0.0, seconds), 1), rounds.standings[1:]
-        settled = sum(standing.verdict != "unclear" for standing in rivals)
-        ahead = f", {settled} of {counted(len(rivals), 'verdict')} clear" if rivals else ""
-        tell(
-            f"{counted(rounds.clean.count, 'round')} of passes{ahead}, at most {left:.0f} s left",
-            rounds=rounds.clean.count,
-            settled=settled,
-            choices=len(rounds.hashes),
-            seconds_left=left,
-        )
-
-    return hear
 
 
 def _arm(
