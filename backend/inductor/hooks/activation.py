@@ -27,14 +27,14 @@ from backend.inductor.torch import versions
 
 _active: bool | None = None
 
-UNRECORDED = "the hooks of compiled graphs are off"
-UNTOLD = "what the process does is not recorded"
-UNKEPT = "tunings of @triton.autotune are not recorded"
-UNTUNED = "the hooks of pointwise, reduction and other Triton kernels are off"
+GRAPHS_OFF = "the hooks of compiled graphs are off"
+ACTIVITY_LOST = "what the process does is not recorded"
+TRITON_LOST = "tunings of @triton.autotune are not recorded"
+KERNELS_OFF = "the hooks of pointwise, reduction and other Triton kernels are off"
 
 
 def autoload() -> None:
-    """What torch calls. Never raises; a trouble is one line on stderr."""
+    """The entry point that torch calls. Never raises; a failure is one line on stderr."""
     if environment.RUN not in os.environ:
         return
     try:
@@ -74,18 +74,18 @@ def _activate() -> bool:
     version = str(torch.__version__)
     _active = versions.known(version)
     if _active:
-        with quietly(UNTOLD):
-            _tell_activity()
+        with quietly(ACTIVITY_LOST):
+            _record_activity()
         watch = shielded(
             "temporary cache dirs are not noticed",
             lambda: versions.watch_fresh_caches(environment.home),
         )
         when_imported(versions.UTILS, watch)
         when_imported(versions.SELECTOR, lambda: _when_whole(_install))
-        when_imported(versions.AUTOTUNER, shielded(UNTUNED, _install_kernels))
-        when_imported(versions.TRITON_AUTOTUNER, shielded(UNKEPT, _record_triton))
+        when_imported(versions.AUTOTUNER, shielded(KERNELS_OFF, _install_kernels))
+        when_imported(versions.TRITON_AUTOTUNER, shielded(TRITON_LOST, _record_triton))
         if environment.shares_wanted():
-            when_imported(versions.COMPILER, shielded(UNRECORDED, _install_graphs))
+            when_imported(versions.COMPILER, shielded(GRAPHS_OFF, _install_graphs))
     else:
         _unhooked(
             f"torch {version} is not known to the hooks ({versions.range_text()} are); "
@@ -107,8 +107,8 @@ def _log_inductor_launches() -> None:
     inductor_kernels.install_launch_log(Path(os.environ[environment.LAUNCH_LOG]))
 
 
-def _tell_activity() -> None:
-    """The log begins now where the process is the program of a run itself, or a rank; the log of
+def _record_activity() -> None:
+    """Begin the log now where the process is the program of a run itself, or a rank; the log of
     another process begins with what it compiles."""
     if environment.is_compile_worker():
         return
@@ -116,7 +116,7 @@ def _tell_activity() -> None:
         from backend.inductor.hooks import recording  # heavy: what logs are made of
 
         recording.record_import()
-    when_imported(versions.CALLBACKS, shielded(UNTOLD, _watch_compiles))
+    when_imported(versions.CALLBACKS, shielded(ACTIVITY_LOST, _watch_compiles))
 
 
 def _watch_compiles() -> None:
@@ -137,7 +137,7 @@ def _when_whole(action: Callable[[], None]) -> None:
 
 
 def _install() -> None:
-    """Our selector takes its place as soon as the module that holds the stock one is there."""
+    """Put our selector in place as soon as the module of the stock one was imported."""
     global _active
     try:
         from backend.inductor.hooks import selector  # heavy: Inductor
@@ -157,7 +157,7 @@ def _install() -> None:
 
 
 def _install_graphs() -> None:
-    """Compiled graphs are recorded as soon as the module that compiles them is there."""
+    """Record compiled graphs as soon as the module that compiles them was imported."""
     if _active:
         from backend.inductor.hooks import graphs, recording  # heavy: Inductor
 
@@ -165,8 +165,8 @@ def _install_graphs() -> None:
 
 
 def _install_kernels() -> None:
-    """Kernels of Triton that Inductor launches are recorded, and pinned, as soon as their tuner is
-    there; in processes that only compile, too."""
+    """Record and pin the Triton kernels that Inductor launches, as soon as their tuner was
+    imported; in processes that only compile, too."""
     if _active:
         from backend.inductor.hooks import inductor_kernels, recording  # heavy: what logs are of
 
@@ -181,7 +181,7 @@ def _record_triton() -> None:
 
 
 def _install_templates() -> None:
-    """Our selector gives way to the one that offers our kernels too."""
+    """Replace our selector by the one that offers our kernels too."""
     if not _active:
         return
     try:
@@ -193,7 +193,7 @@ def _install_templates() -> None:
 
 
 def _unhooked(reason: str) -> None:
-    """Say it, and leave a session that says it. Inductor's own compile workers keep quiet."""
+    """Say why on stderr and in a session. Inductor's own compile workers keep quiet."""
     if environment.is_compile_worker():
         return
     from backend.inductor.hooks.recording import record_unhooked  # heavy: what logs are made of
@@ -206,7 +206,7 @@ def _say_off(error: Exception) -> None:
     try:
         print(f"rocm-tui: the hooks are off: {error!r}", file=sys.stderr)  # noqa: T201
     except Exception:
-        return  # stderr is closed or broken; there is nobody to tell
+        return  # stderr is closed or broken
 
 
 def when_imported(name: str, action: Callable[[], None]) -> None:
@@ -225,7 +225,7 @@ def _initializing(module: ModuleType) -> bool:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module, by asking the others, and gives it a loader that tells us."""
+    """Finds one module by the other finders, and gives it a loader that calls the action."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name = name
@@ -247,7 +247,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """The module's own loader, and then the action."""
+    """Runs the module's own loader, and then the action."""
 
     def __init__(self, loader: importlib.abc.Loader, action: Callable[[], None]) -> None:
         self._loader = loader

@@ -25,9 +25,9 @@ from backend.model.graph import Clock, GraphTimes
 Calling = Callable[[Any], Any]
 
 BUDGET = 0.002
-"""Of a graph's time on the host, what timing its calls may take, ..."""
+"""The share of a graph's time on the host that timing its calls may take."""
 FREE = 30
-"""... and so many samples a second of all graphs together in any case."""
+"""Samples a second of all graphs together that are taken in any case."""
 
 SKIPPED = 1
 SKIPPED_CUDAGRAPHS = 4
@@ -127,13 +127,13 @@ class GraphCalls:
         return sum(counter() for counter in self._counters)
 
     def times(self) -> GraphTimes:
-        """What is known now; waits for nothing."""
+        """Return the counts and times so far; waits for nothing."""
         self._collect()
         ms = self._weighted_ms / self._weight if self._weight else None
         return GraphTimes(self._count() - self._base, self._timed, ms, self.by)
 
     def wrap(self, stock: Calling) -> Calling:
-        """`stock`, counted and now and then timed."""
+        """Return `stock` with its calls counted, and some of them timed."""
         clock = self._clock
         left = given = self._skipped + 1
 

@@ -78,7 +78,7 @@ def kept_uses(layout: Layout, graph_id: str, key: str | None) -> tuple[TuningUse
 
 
 def _read_uses(path: Path) -> Mapping[str, tuple[TuningUse, ...]]:
-    """A file that cannot be understood is one that says nothing: it is made again."""
+    """Return what the file has; a damaged file counts as empty, and is written again."""
     if not path.is_file():
         return {}
     with contextlib.suppress(CacheUnreadable, WireError):
@@ -155,7 +155,7 @@ def keep_text(graph_id: str, taken: object) -> tuple[bool, str]:
 
 
 def _write(layout: Layout, name: str, data: bytes) -> None:
-    """A file that says the same already is left alone. Raises StoreErrors."""
+    """Write the file, unless it has the same content. Raises StoreErrors."""
     path = layout.graphs / name
     safe.make_folder(layout.root, layout.graphs)
     safe.check_file(layout.root, path)
@@ -190,7 +190,7 @@ ID_DIGITS = 7
 
 
 def graph_id(text: str) -> str:
-    """Of a graph's text without what only comments say: places in files, which change."""
+    """Return the id of a graph's text, without its comments, whose places in files change."""
     lines = (line.strip() for line in text.splitlines())
     code = "\n".join(line for line in lines if line and line[0] != "#")
     return hashlib.sha256(code.encode()).hexdigest()[:ID_DIGITS]
@@ -226,7 +226,7 @@ class _Entry:
 
 
 class GraphWatch:
-    """Hears of graphs that are compiled, loaded and called, and writes it into the log."""
+    """Writes the graphs that are compiled, loaded and called into the log."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -246,7 +246,7 @@ class GraphWatch:
     # torch compiles
 
     def compile(self, stock: Stock, gm: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Stands in for what compiles one graph."""
+        """Run the stock function that compiles one graph, and record the graph."""
         taken = None
         if capture_wanted():
             with quietly("a graph is not captured"):
@@ -260,7 +260,7 @@ class GraphWatch:
         return result
 
     def ready(self, graph: CompiledGraph) -> None:
-        """A graph may be called from now on."""
+        """Record a graph that may be called from now on."""
         this = tuning_watch.current()
         if this is not None:
             this.graph = graph
@@ -294,7 +294,7 @@ class GraphWatch:
         compiled.wrap_calling(compiled_graph, entry.calls.wrap)
 
     def _known(self, graph: Graph, uses: tuple[TuningUse, ...]) -> tuple[TuningUse, ...]:
-        """The tunings of a graph: as seen now, else as an earlier process saw them."""
+        """Return the tunings of a graph: as seen now, else as an earlier process saw them."""
         layout = Layout(home.current())
         with quietly("what graphs contain is not kept"):
             if uses:

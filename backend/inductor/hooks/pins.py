@@ -1,4 +1,4 @@
-"""The pins, as the hooks ask for them: a stat, unless their file has changed.
+"""The pins as the hooks look them up: one stat, unless their file has changed.
 
 Imports no torch: processes that only compile ask too.
 """
@@ -35,7 +35,7 @@ class PinLookup:
         self._lock = threading.RLock()
 
     def find(self, key: TuningKey, system_hash: str) -> Pin | None:
-        """The pin of `key` on this system. A pin holds for each precision that its tuning had."""
+        """Return the pin of `key` here. A pin holds for each precision that its tuning had."""
         for pin in self._current():
             if (pin.op, pin.inputs, pin.system_hash) == (key.op, key.inputs, system_hash) and (
                 key.precision == pin.precision or key.precision in pin.timings
@@ -44,14 +44,14 @@ class PinLookup:
         return None
 
     def find_kernel(self, kernel: InductorKernel) -> Pin | None:
-        """The pin of a Triton kernel that Inductor launches, whose key tells the device too."""
+        """Return the pin of a Triton kernel that Inductor launches; its key names the device."""
         for pin in self.of_kernels():
             if (pin.op, pin.inputs) == (kernel.op, kernel.inputs):
                 return pin
         return None
 
     def of_kernels(self) -> list[Pin]:
-        """All pins of such kernels."""
+        """Return all pins of Triton kernels that Inductor launches."""
         return [pin for pin in self._current() if pin.op in OPS]
 
     def _current(self) -> Sequence[Pin]:

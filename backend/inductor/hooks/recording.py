@@ -30,7 +30,7 @@ from backend.processes.tree import identity
 
 
 class Recorder:
-    """Writes events and numbers tunings and graphs. Never raises for what the disk does."""
+    """Writes events, and numbers tunings and graphs. A failing disk never makes it raise."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal's handler may compile, too
@@ -44,14 +44,14 @@ class Recorder:
         guard.when_aside(self._stepped_aside)
 
     def next_number(self) -> int:
-        """The number of a new tuning, from 1; the first opens the session."""
+        """Return the number of a new tuning, from 1; the first opens the session."""
         with self._lock:
             self._describe()
             self._count += 1
             return self._count
 
     def next_of_triton(self) -> int:
-        """The same for a tuning without Inductor, which is not loaded to describe the device."""
+        """Return the number of a tuning outside of Inductor, which is not loaded for it."""
         with self._lock:
             if self._writer is None:
                 self._open(_session())
@@ -59,7 +59,7 @@ class Recorder:
             return self._count
 
     def next_graph(self) -> int:
-        """The same for a graph."""
+        """Return the number of a new graph, from 1."""
         with self._lock:
             self._describe()
             self._graphs += 1
@@ -71,7 +71,7 @@ class Recorder:
 
     @property
     def session(self) -> Session | None:
-        """What is told of this process; None before anything is."""
+        """The session as recorded so far; None before it is opened."""
         return self._writer.session if self._writer is not None else None
 
     def busy(self) -> bool:
@@ -82,7 +82,7 @@ class Recorder:
         return False
 
     def begin(self, event: Event) -> None:
-        """Write `event`; a session that is not open yet is told as far as it is known without
+        """Write `event`; a session that is not open yet is opened with what is known without
         Inductor."""
         with self._lock:
             if self._writer is None:
@@ -90,7 +90,7 @@ class Recorder:
             self._put(event)
 
     def _describe(self) -> None:
-        """Open the session, or tell what is known of it now that Inductor is loaded."""
+        """Open the session, or complete its record now that Inductor is loaded."""
         if self._described:
             return
         self._described = True
@@ -101,7 +101,7 @@ class Recorder:
                 early.session = session
                 self._put(SessionStarted(session))
                 return
-            # The program has named another cache dir since; nothing but its start was told.
+            # The program has named another cache dir since; nothing but its start was recorded.
             early.close()
             with contextlib.suppress(OSError):
                 early.path.unlink()
@@ -124,7 +124,7 @@ class Recorder:
             say_once(f"no more is recorded: {writer.error}")
 
     def end_in(self, pid: int) -> None:
-        """End the session, if this is the process `pid`. Once is enough, more does no harm."""
+        """End the session if this is the process `pid`. Calling it again does nothing."""
         self._end(pid)
 
     def _end(self, pid: int) -> None:
@@ -153,12 +153,12 @@ class Recorder:
 
 @functools.cache
 def recorder() -> Recorder:
-    """That of this process."""
+    """Return the recorder of this process."""
     return Recorder()
 
 
 def record_unhooked(reason: str) -> None:
-    """A session of a process that the hooks could not record."""
+    """Write a session that says why the hooks could not record this process."""
     session = _session()
     writer = EventWriter(Layout(Path(session.cache_dir)), session)
     writer.write(SessionStarted(session))
@@ -167,8 +167,8 @@ def record_unhooked(reason: str) -> None:
 
 
 def session_without_tunings(root: Path | None = None) -> EventWriter:
-    """The log of a session of this process in which nothing is tuned. It lies below the cache dir
-    `root`, else below that in force."""
+    """Return the log of a session of this process in which nothing is tuned, below the cache dir
+    `root`, or the current one."""
     if root is None:
         return EventWriter(Layout(home.current()), _session_on_device())
     return EventWriter(Layout(root), replace(_session_on_device(), cache_dir=str(root)))
@@ -183,7 +183,7 @@ def write_alone(log: EventWriter, event: Event) -> str:
 
 
 def session_id(run: str) -> str:
-    """The id of this process's session, which begins with the id of its run."""
+    """Return the id of this process's session, which begins with the id of its run."""
     return f"{run}-{os.getpid()}" if run else secrets.token_hex(8)
 
 

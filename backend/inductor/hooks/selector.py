@@ -42,7 +42,7 @@ def install() -> None:
 
 
 class Selector(TunedLookup, torch_api.LazySelector):
-    """`AlgorithmSelectorCache` that tells what it does and honours pins.
+    """`AlgorithmSelectorCache` that records what it does and honours pins.
 
     Methods of torch have its names; what is ours gets the stock one first (see `guard.Entrance`).
     """
@@ -56,12 +56,12 @@ class Selector(TunedLookup, torch_api.LazySelector):
         when_aside(self._be_stock)
 
     def _be_stock(self, reason: str) -> None:
-        """Know what the stock constructor finds out at once, and be asked no more."""
+        """Set what the stock constructor sets at once, since nothing of ours runs any more."""
         self.__dict__["system"] = self.get_system()
 
     @property
     def parts(self) -> tuple[Recorder, PinLookup]:
-        """What another selector needs to go on where this one stops."""
+        """The recorder and the pins, for a selector that replaces this one."""
         return self._recorder, self._pins
 
     # The stock `__call__` begins with the preprocessing functions; pins must see their result.
@@ -133,7 +133,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
         layout: Any,
         options: dict[str, Any],
     ) -> agreement.Turn | None:
-        """The turn among the ranks of a job, if this is a question for them."""
+        """Return the turn among the ranks of a job, if they choose this problem together."""
         ranks = agreement.agreement()
         if ranks is None or tuning is None or why in ("only", "deterministic"):
             return None
@@ -148,7 +148,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
     def _offer(
         self, key: TuningKey, choices: Sequence[ChoiceCaller]
     ) -> tuple[Sequence[ChoiceCaller], Selection | None]:
-        """The choices to offer, and why one of them is selected, if known."""
+        """Return the choices to offer, and why one of them is selected, if known."""
         pin = self._pins.find(key, torch_api.system_hash())
         why: Selection | None = None
         if len(choices) == 1:
@@ -218,7 +218,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
 
     @staticmethod
     def _settled(tuning: TuningWatch, timings: Timings) -> Timings:
-        """What other ranks of the job let the choice be."""
+        """Return the timings that decide once the other ranks of the job were asked."""
         with quietly(agreement.UNAGREED):
             settled = agreement.settled(tuning, timings)
             if settled is not timings:

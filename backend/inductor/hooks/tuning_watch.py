@@ -1,4 +1,4 @@
-"""One tuning as it happens: what the selector tells, as events.
+"""One tuning as it happens, as events of what the selector does.
 
 torch names the choice in each of its callbacks, so a choice leads to its tuning; that holds in
 other threads and for selections that are put off until long after the selector returned.
@@ -49,7 +49,7 @@ _tunings: weakref.WeakKeyDictionary[ChoiceCaller, TuningWatch] = weakref.WeakKey
 
 
 def tuning_of(choice: ChoiceCaller) -> TuningWatch | None:
-    """The tuning that `choice` takes part in, if it is recorded."""
+    """Return the tuning that `choice` takes part in, if it is recorded."""
     return _tunings.get(choice)
 
 
@@ -58,7 +58,7 @@ def tuning_of_any(choices: Iterable[ChoiceCaller]) -> TuningWatch | None:
 
 
 def note_time(choice: ChoiceCaller, ms: float, error: BaseException | None = None) -> None:
-    """Let the tuning of `choice`, if it is recorded, know its time; never raises."""
+    """Record the time of `choice` in its tuning, if that is recorded; never raises."""
     with quietly(UNRECORDED):
         tuning = tuning_of(choice)
         if tuning is not None:
@@ -67,7 +67,7 @@ def note_time(choice: ChoiceCaller, ms: float, error: BaseException | None = Non
 
 
 def note_failure(choice: ChoiceCaller, phase: Phase, error: BaseException | str) -> None:
-    """Let the tuning of `choice`, if it is recorded, know that it failed; never raises."""
+    """Record in the tuning of `choice` that it failed, if that is recorded; never raises."""
     with quietly(UNRECORDED):
         tuning = tuning_of(choice)
         if tuning is not None:
@@ -114,7 +114,7 @@ def choice_record(choice: ChoiceCaller) -> Choice:
 
 
 class TuningWatch:
-    """Turns what is heard of one tuning into events, each choice's end once.
+    """Turns the callbacks of one tuning into events, each choice's end once.
 
     `given` is what the op was given beside its inputs; `hash` the choice that was selected, as soon
     as that is known. `at_work` is called when a choice has been compiled or timed.
@@ -141,7 +141,7 @@ class TuningWatch:
     # Compiling
 
     def watch_compiling(self, choices: Sequence[ChoiceCaller]) -> None:
-        """Shadow `precompile` of each choice: hear of it as soon as it is done."""
+        """Shadow `precompile` of each choice, to record when it is done."""
         for choice in choices:
             precompile = getattr(choice, "precompile", None)
             if precompile is not None:
@@ -155,7 +155,7 @@ class TuningWatch:
         return result
 
     def all_compiled(self, times: Timings, seconds: float) -> None:
-        """The compile phase is over; `times` are seconds, of those that torch measured."""
+        """End the compile phase; `times` are the seconds that torch measured of some choices."""
         self._precompile_seconds = seconds
         for choice, its_seconds in times.items():
             self.compiled(choice, its_seconds)
@@ -190,7 +190,7 @@ class TuningWatch:
             self._write(ChoiceFailed(self.n, choice.hash_key(), phase, reason))
 
     def looked_up(self, timings: Timings) -> None:
-        """The timings that will decide. Those of a benchmark may not all have been heard of."""
+        """Record the timings that decide. Some of a benchmark may not have been reported yet."""
         self._looked_up = True
         self._timings = {choice.hash_key(): ms for choice, ms in timings.items()}
         if self._benchmark_seconds is not None:
@@ -215,11 +215,11 @@ class TuningWatch:
     # Among the ranks of a job
 
     def awaits(self, rank: int | None) -> None:
-        """The choice of this rank is waited for from now on; None: of none."""
+        """Record that the choice of this rank is awaited from now on; None: no rank's."""
         self._write(RankAwaited(self.n, time.time(), rank))
 
     def asked(self, answer: RanksAsked) -> None:
-        """What there was between this rank and the others of its job."""
+        """Record how this rank and the others of its job agreed."""
         self._write(answer)
 
     def taken_over(
@@ -231,7 +231,7 @@ class TuningWatch:
     # The end
 
     def selected(self, choice: ChoiceCaller | None, why: Selection | None = None) -> None:
-        """The last word. Without a choice, the fastest: some versions of torch do not tell."""
+        """Record the selected choice, or the fastest where torch does not name it."""
         name = choice.hash_key() if choice is not None else self._fastest()
         if name is None or not self._ends():
             return
@@ -258,7 +258,7 @@ class TuningWatch:
 
 @dataclass(eq=False)
 class GraphCompile:
-    """A graph that a thread compiles: the tunings so far, and what became of it."""
+    """A graph that a thread compiles: its tunings so far, and the compiled graph."""
 
     tunings: list[TuningWatch] = field(default_factory=list)
     graph: Any = None
@@ -274,14 +274,14 @@ def _stack() -> list[GraphCompile]:
 
 
 def current() -> GraphCompile | None:
-    """What this thread compiles; of nested ones the innermost."""
+    """Return the innermost compile of this thread."""
     stack = _stack()
     return stack[-1] if stack else None
 
 
 @contextlib.contextmanager
 def compiling() -> Iterator[GraphCompile]:
-    """While this thread compiles a graph, or finds it in FxGraphCache."""
+    """A block in which this thread compiles a graph, or finds it in FxGraphCache."""
     this, stack = GraphCompile(), _stack()
     stack.append(this)
     try:
@@ -308,7 +308,7 @@ def selecting(tuning: TuningWatch | None) -> Iterator[None]:
 
 
 def uses_of(tunings: Sequence[TuningWatch]) -> tuple[TuningUse, ...]:
-    """What they selected, equal ones counted; None where torch did not tell what it took."""
+    """Return the selected choices, equal ones counted; None where torch did not name one."""
     counts = Counter((tuning.key, tuning.hash) for tuning in tunings)
     return tuple(
         TuningUse(key.op, key.inputs, key.precision, count, hash_)
