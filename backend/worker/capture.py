@@ -196,16 +196,16 @@ def question_of(
     *,
     templates: bool,
     mark: Mark | None = None,
-    told: str = "",
+    recorded: str = "",
 ) -> Captured:
     """The question for `key`, its choices `hashes` compiled, as `capture` has it; that of an
-    earlier job where it is kept. `told` is for `options_of`. Raises NotRebuildable."""
-    given = options_of(key, hashes, told)
-    call = told if is_flex(key.op) else ""
+    earlier job where it is kept. `recorded` is for `options_of`. Raises NotRebuildable."""
+    given = options_of(key, hashes, recorded)
+    call = recorded if is_flex(key.op) else ""
     asked = (key, given, call, tuple(sorted(mode.items())), torch.get_num_threads(), templates)
     kept = _kept.pop(asked, None)
     if kept is None or not kept.prepared.issuperset(hashes):
-        program = rebuild_key(key, hashes, told)
+        program = rebuild_key(key, hashes, recorded)
         kept = capture(program, key, hashes, mode, templates=templates, mark=mark)
     _kept[asked] = kept
     while len(_kept) > 1 and (

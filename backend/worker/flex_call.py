@@ -117,25 +117,25 @@ class AttentionCall:
 def read_call(text: str) -> AttentionCall:
     """The call that was recorded. Raises TextRefused, for one that could not be recorded too."""
     try:
-        told = call_of(text)
+        recorded = call_of(text)
     except NotACall as error:
         raise TextRefused(f"what was recorded of it is no call: {error}") from error
-    if told.reason:
-        raise TextRefused(told.reason)
-    return _call(told)
+    if recorded.reason:
+        raise TextRefused(recorded.reason)
+    return _call(recorded)
 
 
-def _call(told: FlexCall) -> AttentionCall:
-    parsed = _parsed(told.call, "eval").body
+def _call(recorded: FlexCall) -> AttentionCall:
+    parsed = _parsed(recorded.call, "eval").body
     match parsed:
         case ast.Call(func=ast.Name(id=op), args=given, keywords=[]) if op in FUNCTIONS:
             pass
         case _:
             raise TextRefused("a call of flex attention is expected")
-    functions = {name: _function(name, told.functions.get(name, "")) for name in FUNCTIONS[op]}
-    reader = _Arguments(len(told.tensors), functions)
+    functions = {name: _function(name, recorded.functions.get(name, "")) for name in FUNCTIONS[op]}
+    reader = _Arguments(len(recorded.tensors), functions)
     arguments = tuple(reader.read(each) for each in given)
-    call = AttentionCall(op, arguments, told.tensors, functions)
+    call = AttentionCall(op, arguments, recorded.tensors, functions)
     call.module()
     return call
 

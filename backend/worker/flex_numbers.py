@@ -146,15 +146,15 @@ def is_place_of(function: Function, at: int) -> bool:
     """Whether what the function reads as its input number `at` says where it reads elsewhere."""
     module = function.module()
     nodes = list(module.graph.nodes)
-    told = {[node for node in nodes if node.op == "placeholder"][at]}
+    derived = {[node for node in nodes if node.op == "placeholder"][at]}
     for node in nodes:
-        if not told.intersection(node.all_input_nodes):
+        if not derived.intersection(node.all_input_nodes):
             continue
-        if str(node.target).startswith("aten.index.") and told.intersection(
+        if str(node.target).startswith("aten.index.") and derived.intersection(
             each for each in node.args[1] if each is not None
         ):
             return True
-        told.add(node)
+        derived.add(node)
     return False
 
 
@@ -426,15 +426,15 @@ def _laid(numbers: Tensor, spec: TensorSpec) -> Tensor:
     return torch.as_strided(base, spec.sizes, spec.strides, 0)
 
 
-def flex_program(op: str, told: str) -> Rebuilt:
+def flex_program(op: str, recorded: str) -> Rebuilt:
     """The call that a session tells of. Raises NotRebuildable."""
-    if not told:
+    if not recorded:
         raise NotRebuildable(
             f"{op} cannot be rebuilt: its key tells neither its functions nor its block mask; run "
             "its program once with `rocm-tui run -- CMD`, which records them"
         )
     try:
-        call = read_call(told)
+        call = read_call(recorded)
     except TextRefused as error:
         raise NotRebuildable(f"{op} cannot be rebuilt: {error}") from error
 

@@ -60,13 +60,14 @@ NEEDED: Mapping[str, tuple[str, str]] = {
 """Without that name an op cannot be built again, and what it stands for."""
 
 
-def options_of(key: TuningKey, hashes: Iterable[str] = (), told: str = "") -> Options:
-    """What `hashes` tell, with what was `told`, as `text_of` writes it, where they agree; else what
-    was told, else what those in the autotune cache tell. None for an op whose key tells all.
+def options_of(key: TuningKey, hashes: Iterable[str] = (), recorded: str = "") -> Options:
+    """Return the options of a key's op: those in `hashes`, with what was `recorded`, as `text_of`
+    writes it, where they agree; else the recorded ones, else those of the hashes in the autotune
+    cache. None for an op whose key says all.
     Raises NotRebuildable."""
     if key.op not in TOLD:
         return ()
-    known = of_text(told)
+    known = of_text(recorded)
     name, what = NEEDED.get(key.op, ("", ""))
     found = _of(key.op, hashes) or ({known} if dict(known).get(name) or not name else set())
     found = found - {()} or (_of(key.op, _cached(key)) if key.op in ATEN else set())
@@ -164,12 +165,12 @@ def convolution_function(op: str, given: Options) -> Any:
     return of_weight if op == "convolution_bwd_weight" else of_input
 
 
-def rebuild_key(key: TuningKey, hashes: Sequence[str] = (), told: str = "") -> Rebuilt:
-    """The op of a key, of which the choices `hashes` are known, and maybe what it was `told` beside
-    its inputs. Raises NotRebuildable."""
+def rebuild_key(key: TuningKey, hashes: Sequence[str] = (), recorded: str = "") -> Rebuilt:
+    """Return a program of a key's op, given the `hashes` of some of its choices and what was
+    `recorded` beside its inputs. Raises NotRebuildable."""
     if is_flex(key.op):
-        return flex_program(key.op, told)
-    return rebuild(key.op, specs_of(key), options_of(key, hashes, told))
+        return flex_program(key.op, recorded)
+    return rebuild(key.op, specs_of(key), options_of(key, hashes, recorded))
 
 
 def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuilt:
@@ -381,11 +382,11 @@ def _alike(asked: TensorSpec, given: TensorSpec) -> bool:
     return asked.sizes[-len(given.sizes) :] == given.sizes and asked.device == given.device
 
 
-def rebuild_asked(recipe: Recipe, told: str) -> Rebuilt:
-    """Its op on its inputs, and what it was `told` besides. Raises NotRebuildable."""
+def rebuild_asked(recipe: Recipe, recorded: str) -> Rebuilt:
+    """Its op on its inputs, and what was `recorded` besides. Raises NotRebuildable."""
     if is_flex(recipe.op):
-        return flex_program(recipe.op, told)
-    return rebuild(recipe.op, recipe.specs, options_of(recipe.key, (), told))
+        return flex_program(recipe.op, recorded)
+    return rebuild(recipe.op, recipe.specs, options_of(recipe.key, (), recorded))
 
 
 def asked_problem(job: TuneJob) -> Recipe:

@@ -321,10 +321,10 @@ def _result_type(tensors: Mapping[str, TensorSpec]) -> str:
     return "bfloat16" if bias is None else bias.dtype.removeprefix("torch.")
 
 
-def _value(op: str, argument: Any, told: tuple[Any, ...] | None) -> Any:
-    """An argument that is no tensor of the key, as `told`. Raises NotRebuildable."""
+def _value(op: str, argument: Any, recorded: tuple[Any, ...] | None) -> Any:
+    """An argument that is no tensor of the key, as `recorded`. Raises NotRebuildable."""
     kind = str(argument.type)
-    if told is None:
+    if recorded is None:
         if argument.has_default_value():
             return argument.default_value
         if kind.startswith("Optional"):
@@ -334,10 +334,10 @@ def _value(op: str, argument: Any, told: tuple[Any, ...] | None) -> Any:
             "with `rocm-tui run -- CMD`, which records it"
         )
     if argument.name.endswith("dtype"):
-        return dtype_of(f"torch.{told[0]}")
+        return dtype_of(f"torch.{recorded[0]}")
     if "List" in kind:
-        return list(told)
-    return bool(told[0]) if "bool" in kind else told[0]
+        return list(recorded)
+    return bool(recorded[0]) if "bool" in kind else recorded[0]
 
 
 def _operator(name: str) -> Any:

@@ -3,7 +3,7 @@
 Inductor is asked for the problem as a worker on that GPU asks it, with tensors that have no memory,
 until it asks which choices there are: those that the templates then offer are those that are
 offered there, with the same sources. Choices of torch's own are left to the GPU's worker: what
-stands in the text of theirs is told by the device itself.
+is in the text of theirs depends on the device itself.
 """
 
 from __future__ import annotations
@@ -108,16 +108,16 @@ def _become(gpu: Gpu) -> tuple[str, ...]:
         _for.append(gpu)
     here, there = compilers_for(gpu.arch), gpu.compilers
     return tuple(
-        f"{told}: {_why(told, here.get(name), gpu)}"
-        for name, told in _LANGUAGES.items()
+        f"{label}: {_why(label, here.get(name), gpu)}"
+        for name, label in _LANGUAGES.items()
         if name not in here or (there and there.get(name) != here[name])
     )
 
 
-def _why(told: str, here: str | None, gpu: Gpu) -> str:
+def _why(label: str, here: str | None, gpu: Gpu) -> str:
     if here is None:
         return f"nothing here compiles it for {amdgpu(gpu.arch).arch}"
-    return f"what compiles it on the GPU's host is another {told}, or none"
+    return f"what compiles it on the GPU's host is another {label}, or none"
 
 
 def _names(off: Sequence[str]) -> set[str]:
@@ -142,8 +142,8 @@ def _offered(problem: Recipe, job: CompileJob) -> list[Any]:
     if asked.answered:
         return asked.offered
     trouble = f": {trouble}" if trouble else ""
-    told = "; ".join(asked.keys) or "nothing"
-    raise NotRebuildable(f"{problem.op} was not asked for without its GPU, but for {told}{trouble}")
+    keys = "; ".join(asked.keys) or "nothing"
+    raise NotRebuildable(f"{problem.op} was not asked for without its GPU, but for {keys}{trouble}")
 
 
 def _compiled(offered: Sequence[Any], off: tuple[str, ...], tell: TellProgress) -> CompileResult:

@@ -257,7 +257,7 @@ def _measured(
         settings,
         templates=any(map(is_own, hashes)),
         mark=mark,
-        told=job.options,
+        recorded=job.options,
     )
     question, offered = caught.question, caught.question.choices
     missing = [hash for hash in hashes if hash not in offered]

@@ -107,7 +107,7 @@ def _current(gpu: int | None) -> Iterator[None]:
 class _Alone(NamedTuple):
     key: TuningKey
     hash: str
-    told: str
+    recorded: str
     mode: tuple[tuple[str, bool], ...]
     threads: int
     gpu: int | None
