@@ -59,11 +59,13 @@ def write(
         raise ReproducerError(f"{folder} exists and is not empty: name a new folder")
     try:
         shutil.copytree(INCLUDE, folder / "include", ignore=shutil.ignore_patterns("amdgpu"))
-        templates = environment(Path(__file__).parent)
+        templates = environment()
+        main = templates.get_template("reproducer.hip.jinja")
+        makefile = templates.get_template("reproducer.makefile.jinja")
         files = {
             KERNEL: rendered.source,
-            MAIN: templates.get_template("main.hip.jinja").render(**_main_values(rendered, hint)),
-            MAKEFILE: templates.get_template("Makefile.jinja").render(**_build(target)),
+            MAIN: main.render(**_main_values(rendered, hint)),
+            MAKEFILE: makefile.render(**_build(target)),
         }
         for name, text in files.items():
             (folder / name).write_text(text)
