@@ -81,7 +81,7 @@ class Arguments:
         return tuple(value for value in values if isinstance(value, Tensor))
 
     def holding(self, tensors: Sequence[Tensor]) -> Arguments:
-        """The same with these tensors in place of its own."""
+        """Return the same arguments with these tensors in place of their own."""
         left = iter(tensors)
         positional = [next(left) if isinstance(v, Tensor) else v for v in self.positional]
         named = {k: next(left) if isinstance(v, Tensor) else v for k, v in self.named.items()}
@@ -124,13 +124,13 @@ class _View:
 
 
 def numbers(memory: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bytes as numbers; what is left over at their end is not in it."""
+    """Return bytes as numbers, without the rest at their end."""
     size = dtype.itemsize
     return memory[: memory.numel() // size * size].view(dtype)
 
 
 def views_of(tensors: Sequence[Tensor]) -> tuple[list[_View], list[Tensor]]:
-    """Where each lies, and the memories as bytes: what is shared is one of them."""
+    """Return the view of each tensor, and the memories as bytes; shared memory is one of them."""
     places: dict[tuple[int, int], int] = {}
     memory: list[Tensor] = []
     views: list[_View] = []
@@ -150,12 +150,12 @@ def views_of(tensors: Sequence[Tensor]) -> tuple[list[_View], list[Tensor]]:
 
 
 class _Copy:
-    """The arguments in memory of ours, in which stands what stands in `memory`."""
+    """The arguments in memory of our own, with the content of `memory`."""
 
     def __init__(
         self, arguments: Arguments, views: Sequence[_View], memory: Sequence[Tensor]
     ) -> None:
-        """Raises what having no memory raises."""
+        """Raises OutOfMemoryError."""
         self.memory = [_aligned_copy(one) for one in memory]
         self.tensors = [view.of(self.memory) for view in views]
         self.arguments = arguments.holding(self.tensors)
@@ -203,7 +203,7 @@ class KernelBench(Sampler):
         self._written: list[int] = []
         self._first: dict[int, Tensor] | None = None
         self.first = ""
-        """The config that was seen first."""
+        """The config whose output was seen first."""
         self._places: list[_Copy] = []
         self._counted = not self._timer.cold
         self.apart: dict[str, float] = {}
@@ -223,7 +223,7 @@ class KernelBench(Sampler):
         return _Copy(self._arguments, self._views, self._made.memory)
 
     def output_of(self, hash: str) -> OutputSample:
-        """What a config makes of the arguments. Raises ChoiceBroke."""
+        """Return what a config makes of the arguments. Raises ChoiceBroke."""
         self._places = []
         return self._guarded(hash, lambda: self._output_of(hash))
 
@@ -269,7 +269,7 @@ class KernelBench(Sampler):
                 raise ChoiceBroke(hash, what)
 
     def _distance(self, given: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> float | None:
-        """None where the bits are the same."""
+        """Return the largest relative difference; None where the bits are the same."""
         if given.keys() == other.keys() and all(torch.equal(given[at], other[at]) for at in given):
             return None
         worst = 0.0
@@ -348,7 +348,7 @@ class KernelBench(Sampler):
 
 
 def _relative(one: Tensor, other: Tensor) -> float:
-    """The largest difference over the largest number; infinite where others are not finite."""
+    """Return the largest difference over the largest number; infinite if others are not finite."""
     finite = one.isfinite()
     if not torch.equal(finite, other.isfinite()):
         return float("inf")

@@ -82,7 +82,7 @@ class OpSpec:
 
     @property
     def result(self) -> torch.dtype | None:
-        """The type of the result, where that was told."""
+        """The type of the result, where it was recorded."""
         words = dict(self.given).get("out_dtype") or dict(self.given).get("output_dtype")
         found = getattr(torch, str(words[0]), None) if words else None
         return found if isinstance(found, torch.dtype) else None
@@ -94,12 +94,12 @@ class OpSpec:
 
     @property
     def activation(self) -> str:
-        """That of the op; what `linear_binary` does is no activation."""
+        """The activation of the op; what `linear_binary` does is none."""
         return "none" if self.op == "linear_binary" else self.pointwise
 
 
 def true_product(asked: OpSpec, inputs: Sequence[Tensor]) -> Truth:
-    """What comes of these inputs. Raises NoReference, and whatever torch raises."""
+    """Return the true result of these inputs. Raises NoReference, and whatever torch raises."""
     if asked.op in true_results.CONVOLUTIONS and asked.given:
         return _true_convolution(asked, inputs)
     if asked.op.startswith("qlinear"):
@@ -140,7 +140,7 @@ def _wide(factor: Tensor) -> torch.dtype:
 
 
 def _values_and_terms(part: Sum, rows: slice, wide: torch.dtype) -> tuple[Tensor, Tensor]:
-    """These rows, and what their terms are bound by."""
+    """Return these rows, and the bound of their terms."""
     values = terms = torch.zeros((), dtype=wide, device=part.first.a.device)
     for product in part.products:
         a, b = product.factors(wide, rows)
@@ -212,7 +212,7 @@ def _truth(
 
 
 def step(shape: Sequence[int], columns: int, most: float) -> int:
-    """Every so many-th row is looked at."""
+    """Return the step between the rows that are checked."""
     elements = math.prod(shape[:-1]) * max(columns, shape[-1])
     flop = 2.0 * math.prod(shape) * columns
     return max(1, math.ceil(flop / most), math.ceil(elements / true_results.MOST_ELEMENTS))
@@ -270,7 +270,7 @@ class Exact:
     lost: float = 0.0
     """By how much of the sizes of their terms the sums are off."""
     activation: str = "none"
-    """That was applied already."""
+    """The activation that was applied already."""
     partial: Tensor | None = None
     """How much further off PyTorch's own kernel may be, since it rounds partial sums."""
 
@@ -288,7 +288,7 @@ class Exact:
         return replace(self, off=off, partial=None)
 
     def distance(self, result: Tensor) -> Distance:
-        """Of a result that has the right shape; a NaN is beyond."""
+        """Return how far off a result of the right shape is; a NaN is beyond."""
         seen, compared = result[self.part], self.values.numel()
         if not compared:
             return Distance(0, 0, 0.0)
@@ -321,7 +321,7 @@ class Exact:
 
 
 def _excess(seen: Tensor, values: Tensor, off: Tensor) -> Tensor:
-    """The errors as multiples of what is allowed."""
+    """Return the errors as multiples of what is allowed."""
     error = (seen.to(torch.float64) - values).abs_()
     if not seen.is_floating_point():
         return error.div_(off)
@@ -332,13 +332,13 @@ def _excess(seen: Tensor, values: Tensor, off: Tensor) -> Tensor:
 
 
 def gamma(terms: int, unit: float) -> float:
-    """Higham's, of so many roundings of at most `unit`; infinite where they may be anything."""
+    """Return Higham's gamma of that many roundings of at most `unit`; infinite where unbounded."""
     lost = terms * unit
     return lost / (1 - lost) if lost < 1 else math.inf
 
 
 def unit_of(dtype: torch.dtype) -> float:
-    """What rounding to a type loses at most, relative to the number."""
+    """Return what rounding to a type loses at most, relative to the number."""
     return torch.finfo(dtype).eps / 2 if dtype.is_floating_point else 0.0
 
 
@@ -381,7 +381,7 @@ def _known(asked: OpSpec, sums: JoinedSums, truth: Truth, rows: slice) -> bool:
 def _values_and_off(
     part: Sum, rows: slice, lost: float, known: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """These rows in float64, unless they are `known`, and how far off they may be."""
+    """Return these rows in float64, unless they are `known`, and how far off they may be."""
     a = part.first.a[..., rows, :]
     off = torch.zeros((*a.shape[:-1], part.columns), dtype=torch.float64, device=a.device)
     more = sum((rows_of(added, rows).to(torch.float64) for added in part.added), off.new_zeros(()))
@@ -407,7 +407,7 @@ def _values_and_off(
 
 
 def _columns(part: Sum) -> Iterator[slice]:
-    """As many at once as there is memory for."""
+    """Yield the columns, as many at once as there is memory for."""
     width = max(1, true_results.MOST_ELEMENTS // max(1, math.prod(part.first.b.shape[:-1])))
     for first in range(0, part.columns, width):
         yield slice(first, first + width)

@@ -74,7 +74,7 @@ _SAME = 1e-6
 
 
 def no_preparation() -> None:
-    """Before a sample there is nothing to do."""
+    """Do nothing before a sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class Repeat:
 
     @property
     def copies(self) -> int:
-        """How many it needs if no two calls may read the same."""
+        """Return how many copies it needs if no two calls may read the same one."""
         return self.parts * self.calls
 
     def within(self, copies: int) -> Repeat:
-        """The same with no more of them."""
+        """Return the same with at most so many copies."""
         if self.copies <= copies:
             return self
         calls = min(self.calls, copies)
@@ -126,7 +126,7 @@ class Timer(Protocol):
 
 
 def timer_for(device: torch.device, caches: Caches) -> Timer:
-    """A cold one keeps a buffer of twice the last-level cache."""
+    """Return the timer of a device. A cold one keeps a buffer of twice the last-level cache."""
     if device.type == "cpu":
         return CpuTimer(_filler(device, 2 * cpu_cache_bytes()) if caches == "cold" else None)
     return GpuTimer(_filler(device, _gpu_flush_bytes(device)) if caches == "cold" else None)
@@ -141,7 +141,7 @@ def caches_of_a_model(device: torch.device, bytes_of_a_call: int) -> Caches:
 
 
 def _calls_for(timer: Timer, run: Run, wanted_ms: float, before: Run) -> int:
-    """Calls that take `wanted_ms` at least, as far as `MOST_CALLS` reach."""
+    """Return how many calls take at least `wanted_ms`, up to `MOST_CALLS`."""
     calls = 1
     while True:
         call_ms = _least(timer, run, Repeat(calls=calls), before)
@@ -151,7 +151,7 @@ def _calls_for(timer: Timer, run: Run, wanted_ms: float, before: Run) -> int:
 
 
 def _least(timer: Timer, run: Run, repeat: Repeat, before: Run) -> float:
-    """Of three samples."""
+    """Return the shortest of three samples, in milliseconds a call."""
     times = []
     for _ in range(3):
         before()
@@ -160,7 +160,7 @@ def _least(timer: Timer, run: Run, repeat: Repeat, before: Run) -> float:
 
 
 def _copies_for(timer: Timer, run: Run, before: Run) -> tuple[int, float]:
-    """Calls of a cold sample, and the milliseconds of one of them."""
+    """Return the calls of a cold sample, and the milliseconds of one of them."""
     call_ms = max(1e-6, _least(timer, run, Repeat(), before))
     return max(1, min(MOST_COPIES, ceil(SAMPLE_MS / call_ms))), call_ms
 
@@ -170,13 +170,13 @@ def _in_turn(runs: Sequence[Run], count: int) -> list[Run]:
 
 
 def smallest_gap(times: Iterable[float]) -> float:
-    """Between any two that are not the same; 0 where all are."""
+    """Return the smallest difference between two different times; 0 where all are equal."""
     gaps = [(high - low, high) for low, high in pairwise(sorted(times))]
     return min((gap for gap, high in gaps if gap > _SAME * high), default=0.0)
 
 
 class CpuTimer:
-    """A thread that is put aside loses milliseconds in one call, which the median leaves out."""
+    """Times by the clock. The median ignores the one call in which a thread was preempted."""
 
     def __init__(self, flush: Run | None = None) -> None:
         self._flush = flush
@@ -272,7 +272,7 @@ def _filler(device: torch.device, size: int) -> Run:
 
 
 def cpu_cache_bytes(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Of all last-level caches that our threads may use."""
+    """Return the bytes of all last-level caches that our threads may use."""
     sizes: dict[str, int] = {}
     for cpu in os.sched_getaffinity(0):
         caches = [_cache(path) for path in (cpus / f"cpu{cpu}" / "cache").glob("index*")]
@@ -282,7 +282,7 @@ def cpu_cache_bytes(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
 
 
 def _cache(path: Path) -> tuple[int, int, str] | None:
-    """Its level, its bytes, and the CPUs that share it."""
+    """Return the level and bytes of a cache, and the CPUs that share it."""
     try:
         level, size, shared = (
             (path / name).read_text().strip() for name in ("level", "size", "shared_cpu_list")
@@ -300,7 +300,7 @@ def _gpu_flush_bytes(device: torch.device) -> int:
 
 
 def _waited_ns(tasks: Path = Path("/proc/self/task")) -> int | None:
-    """Of all threads of this process, as Linux counts it, if it does."""
+    """Return the nanoseconds that all threads of this process waited for a CPU, where known."""
     total = 0
     try:
         for task in tasks.iterdir():
@@ -311,7 +311,7 @@ def _waited_ns(tasks: Path = Path("/proc/self/task")) -> int | None:
 
 
 def sensor_of(device: torch.device) -> Sensor | None:
-    """None where nobody tells."""
+    """Return the sensor of a device; None where there is none."""
     try:
         if device.type == "cpu":
             return CpuSensor(os.sched_getaffinity(0))
@@ -327,7 +327,7 @@ def sensor_of(device: torch.device) -> Sensor | None:
 
 
 def pci_address(properties: object) -> str | None:
-    """Where torch tells it: older versions do not."""
+    """Return the PCI address of a GPU; None where this torch does not know it."""
     parts = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     numbers = [part for part in parts if isinstance(part, int)]
     return "{:04x}:{:02x}:{:02x}.0".format(*numbers) if len(numbers) == len(parts) else None
@@ -347,7 +347,7 @@ _dice = random.Random()
 
 
 def bytes_at_random_offset(size: int, device: torch.device) -> Tensor:
-    """That many bytes, at a place that differs from call to call."""
+    """Return that many bytes, at an address that differs from call to call."""
     cpu = device.type == "cpu"
     spread, align = (_PAGE, _LINE) if cpu else (_GPU_SPREAD, _GPU_ALIGN)
     skipped = align * _dice.randrange(spread // align)
@@ -355,7 +355,7 @@ def bytes_at_random_offset(size: int, device: torch.device) -> Tensor:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Of memory that we could have; 0 where nobody tells."""
+    """Return the bytes that we could allocate; 0 where unknown."""
     if device.type == "cpu":
         try:
             lines = Path("/proc/meminfo").read_text().splitlines()
@@ -374,7 +374,7 @@ def copies_that_fit(wanted: int, size: int, device: torch.device) -> int:
 
 
 def reference_product(operations: float, device: torch.device) -> Run:
-    """The reference kernel: a square product of about so many multiplications."""
+    """Return the reference kernel: a square product of about that many multiplications."""
     size = 1 << min(12, max(4, round(log2(max(operations, 1.0)) / 3)))
     dtype = torch.float32 if device.type == "cpu" else torch.float16
     left = torch.ones(size, size, dtype=dtype, device=device)
@@ -402,7 +402,7 @@ class OutputSample:
 
 
 def sample_output(run: Callable[[], Tensor], exact: Exact | None) -> OutputSample:
-    """`run` gives a result that the next run may overwrite. Raises what it raises."""
+    """Run a choice several times. `run` gives a result that the next run may overwrite."""
     end = time.monotonic() + OUTPUT_SECONDS
     first = run().clone()
     bits = _bits(first)
@@ -424,13 +424,13 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _bits(result: Tensor) -> Tensor:
-    """Zeros have a sign there, and a NaN is what it is."""
+    """Return the bits of all elements: zeros have a sign there, and NaNs compare equal."""
     parts = torch.view_as_real(result) if result.is_complex() else result
     return parts.view(_WORDS[parts.element_size()])
 
 
 def digest_of(result: Tensor) -> bytes:
-    """Of the sizes and the bits of all elements, wherever they lie."""
+    """Return a digest of the sizes and the bits of all elements."""
     digest = hashlib.blake2b(repr((tuple(result.shape), result.dtype)).encode(), digest_size=16)
     for part in _bits(result).reshape(-1).split(_CHUNK):
         here = part.cpu()
@@ -440,7 +440,7 @@ def digest_of(result: Tensor) -> bytes:
 
 
 def outputs_of(found: Mapping[str, OutputSample], order: Iterable[str]) -> dict[str, Output]:
-    """By hash; the letters are given in the order `order`."""
+    """Return the outputs by hash; letters are given in the order `order`."""
     letters: dict[bytes, str] = {}
     outputs = {}
     for hash in order:
@@ -455,7 +455,7 @@ def outputs_of(found: Mapping[str, OutputSample], order: Iterable[str]) -> dict[
 
 
 def letter_of(number: int) -> str:
-    """A to Z, then AA, as columns of a sheet are named."""
+    """Return A to Z, then AA, as the columns of a sheet are named."""
     before, at = divmod(number, 26)
     return (letter_of(before - 1) if before else "") + chr(ord("A") + at)
 

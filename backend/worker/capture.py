@@ -70,7 +70,7 @@ class Question:
 
     @property
     def constant_bytes(self) -> int:
-        """Of the weights that are frozen into the graph."""
+        """Bytes of the weights that are frozen into the graph."""
         return torch_graph.constant_bytes(self._graph)
 
     def prepare(self, hash: str) -> None:
@@ -88,7 +88,7 @@ class Question:
             return {hash: self._operands(hash, made) for hash in hashes}
 
     def _operands(self, hash: str, made: Any) -> tuple[Tensor, ...]:
-        """Our kernels take views, in an order of their own."""
+        """Return the operands of a choice; our kernels take views, in an order of their own."""
         request = self.own(hash)
         if request is None:
             return torch_choices.tensors_for(self.choices[hash], made)
@@ -99,11 +99,11 @@ class Question:
         return (*inputs, plan_of(request.output_tensor_meta).make())
 
     def returned(self, hash: str, value: object) -> Tensor | None:
-        """What the choice computed, if it returns that; else it writes to its output."""
+        """Return what the choice computed, if it returns that; else it writes to its output."""
         return torch_choices.returned(self.choices[hash], value)
 
     def own(self, hash: str) -> ROCmBenchmarkRequest | None:
-        """The request of a choice of ours, which knows what it should compute."""
+        """Return the request of a choice of ours, which knows what it should compute."""
         request = torch_choices.request_of(self.choices[hash])
         return request if isinstance(request, ROCmBenchmarkRequest) else None
 
@@ -147,7 +147,7 @@ def copied_operands(
 
 
 def bytes_of(operands: Operands) -> int:
-    """Of memory that they take, what is shared counted once."""
+    """Return the bytes that they take; shared memory counts once."""
     sizes: dict[object, int] = {}
     for tensor in itertools.chain.from_iterable(operands.values()):
         if tensor.layout is torch.strided:

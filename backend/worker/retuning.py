@@ -74,7 +74,7 @@ class Budget:
         self._something = self._something or math.isfinite(ms)
 
     def skip(self, choice: ChoiceCaller) -> float:
-        """Leave `choice` out; its time."""
+        """Leave `choice` out; return its time."""
         self.skipped.add(choice.hash_key())
         note_failure(choice, "benchmark", f"not timed: {self}")
         return math.inf
@@ -105,7 +105,7 @@ class ChoiceTimings:
         return nullcontext()
 
     def timed(self, choice: ChoiceCaller, timing: Callable[[], float]) -> float:
-        """Its time. Raises RuntimeError too where it tried to end the process."""
+        """Return the time of a choice. Raises RuntimeError too if it tried to end the process."""
         hash = choice.hash_key()
         if hash in self.broken:
             note_failure(choice, "benchmark", self.broken[hash])
@@ -130,26 +130,26 @@ class KeptAs:
     others: tuple[int, ...] = ()
 
     def hash(self, here: str) -> str:
-        """The hash under which the choice with the hash `here` is kept."""
+        """Return the hash under which the choice with the hash `here` is kept."""
         if self.variants is None or self.index is None:
             return here
         return self.variants.on(here, self.index)
 
     def choice(self, here: Choice) -> Choice:
-        """`here` with that hash."""
+        """Return `here` with the hash under which it is kept."""
         return here if here.hash is None else replace(here, hash=self.hash(here.hash))
 
     def identity(self, hash: str) -> str:
         return hash if self.variants is None else self.variants.identity(hash)
 
     def write_modules(self, choices: Collection[str]) -> None:
-        """Write what shows of which device the hashes are. Raises StoreErrors."""
+        """Write the modules that show of which device the hashes are. Raises StoreErrors."""
         devices = self.others if self.index is None else (self.index, *self.others)
         if self.variants is not None and devices:
             write_modules(self.variants, choices, devices)
 
     def of_others(self, timings: Timings, known: Timings) -> dict[str, float]:
-        """The times that the other GPUs take over."""
+        """Return the times that the other GPUs take over."""
         if self.variants is None:
             return {}
         return for_devices(timings, self.variants, self.others, known)
@@ -157,7 +157,7 @@ class KeptAs:
 
 @dataclass(slots=True)
 class Task:
-    """What is to be tuned, and what came of it."""
+    """The problem to be tuned, and the outcome."""
 
     wanted: Callable[[TuningKey], bool]
     budget: Budget
@@ -299,7 +299,7 @@ class _Again(Selector):
         self.task.pin = PinStore(layout).hold_again(cache.path.name, tuned)
 
     def _known(self, key: TuningKey) -> Mapping[str, Any]:
-        """What the cache says of `key`: times by choice hash."""
+        """Return the cache's times of `key`, by choice hash."""
         by_precision = self._tuned().view().get(key.op, {}).get(key.inputs) or {}
         times: Mapping[str, Any] = by_precision.get(key.precision, {})
         return times
@@ -310,11 +310,11 @@ class TuneSelector(_Again, Budgeted):
 
 
 class TuneTemplateSelector(_Again, TemplateSelector, Budgeted):
-    """The same, our choices too."""
+    """Tunes the choices of this torch and ours."""
 
 
 def selector(task: Task, recorder: Recorder, templates: bool) -> _Again:
-    """The selector for one task; one at a time a process."""
+    """Return the selector for one task; one at a time a process."""
     Budgeted.task = task
     kind = TuneTemplateSelector if templates else TuneSelector
     return kind(recorder, NoPins())

@@ -50,7 +50,7 @@ class _Silent(Recorder):
     """Nothing is tuned, so there is no session."""
 
     def write(self, event: Event) -> None:
-        """Nobody asks for it."""
+        """Ignore the event."""
 
 
 class _Asked(Selector):
@@ -90,7 +90,7 @@ def run(job: CompileJob, tell: TellProgress, mark: Mark) -> CompileResult:
 
 
 def _on_gpu(job: TuneJob) -> TuneJob:
-    """In words alone a problem is for the GPU where there is one."""
+    """Return the job for the GPU, unless it names a device or a key."""
     return replace(job, device="cuda") if job.inputs is None and job.device is None else job
 
 
@@ -164,7 +164,7 @@ def _compiled(offered: Sequence[Any], off: tuple[str, ...], tell: TellProgress) 
 
 
 def _found(request: Any) -> bool:
-    """Whether the cache had it; else it has now. Raises ChoiceError and ToolchainErrors."""
+    """Compile a choice; return whether the cache had it. Raises ChoiceError, ToolchainErrors."""
     spec = request.spec
     found: bool = spec.compiled() if isinstance(spec, KernelSpec) else request.compile_ahead()
     return found

@@ -64,7 +64,7 @@ def _compilers(arch: str | None) -> dict[str, str]:
 
 
 def _triton() -> str | None:
-    """The version of Triton, if this Python has it."""
+    """Return the version of Triton, if this Python has it."""
     try:
         import triton  # optional, and slow to load
     except ImportError:
@@ -114,7 +114,7 @@ class _Trial(Selector):
 
 
 def examine() -> Fit:
-    """Takes seconds; compiles nothing to its end."""
+    """Ask Inductor for one small product; takes seconds, and compiles nothing to its end."""
     version = str(torch.__version__)
     if not versions.known(version):
         off = f"torch {version} is not known to the hooks ({versions.range_text()} are)"

@@ -90,7 +90,7 @@ class ChoiceBench(Sampler):
         self._runs: dict[str, list[Run]] = {}
 
     def truth(self, asked: OpSpec) -> Truth:
-        """What the inputs of all choices lead to. Raises NoReference."""
+        """Return the true result of the inputs that all choices get. Raises NoReference."""
         try:
             if self._numbers is not None:
                 return self._numbers.truth(asked.precision)
@@ -99,7 +99,7 @@ class ChoiceBench(Sampler):
             raise NoReference(torch_api.describe(error)) from error
 
     def exact(self, asked: OpSpec, truth: Truth) -> Exact | None:
-        """The same element by element; None where no such bound is known."""
+        """Return the bound of each element of the result; None where none is known."""
         if self._numbers is not None:
             return None
         try:
@@ -127,7 +127,7 @@ class ChoiceBench(Sampler):
         return True
 
     def _result(self, hash: str) -> Tensor:
-        """The first time of one call, later of a timed sample where the choice has an output."""
+        """Return the result of one call, later of a timed sample where the choice has an output."""
         operands = copied_operands({hash: self._made[hash]}, bytes_at_random_offset)
         out = operands[hash][-1]
         out.fill_(math.nan if out.is_floating_point() else -7)
@@ -143,13 +143,13 @@ class ChoiceBench(Sampler):
         return self._computed(operands[hash]) if result is None else result
 
     def _computed(self, operands: Sequence[Tensor]) -> Tensor:
-        """What was written to the output, and where the result is in more than that, all of it."""
+        """Return what was written to the output, or to all tensors that hold the result."""
         if self._numbers is None:
             return operands[-1]
         return self._numbers.result(operands)
 
     def output_of(self, hash: str, exact: Exact | None) -> OutputSample:
-        """What it gives for the inputs that all choices get. Raises ChoiceBroke."""
+        """Return the output for the inputs that all choices get. Raises ChoiceBroke."""
         self._runs.clear()
         self._operands = []
         return self._guarded(hash, lambda: self._output_of(hash, exact))
@@ -199,7 +199,7 @@ class ChoiceBench(Sampler):
                 self._copies //= 2
 
     def _copies_of(self, hashes: Sequence[str]) -> int:
-        """As many as the longest row of calls, and as there is memory for."""
+        """Return how many copies the longest row of calls needs, as far as memory reaches."""
         made = {hash: self._made[hash] for hash in hashes}
         wanted = max(self._repeats[hash].copies for hash in hashes)
         return copies_that_fit(wanted, bytes_of(made), self._question.device)
@@ -291,7 +291,7 @@ def _measured(
 
 
 def _why(hash: str, question: Question) -> str:
-    """Why a choice is not offered; where that is unknown, what often is the reason."""
+    """Return why a choice is not offered; where unknown, the usual reason."""
     dynamic = "choices for dynamic sizes have hashes of their own"
     if question.device.type != "cpu":
         return why_not_offered(hash, question.choices) or dynamic
@@ -349,7 +349,7 @@ def _rounds(
 
 
 def _operations(key: TuningKey, columns: int) -> float:
-    """About as many multiplications as the op has, if it is a product of matrices."""
+    """Return about how many multiplications the op has, if it is a product of matrices."""
     specs = specs_of(key)
     row = OPS.get(key.op)
     left = specs[row.place("a") if row else 0]

@@ -67,7 +67,7 @@ def run(job: PeakJob, tell: TellProgress, mark: Mark) -> PeakResult:
 
 
 def _cpu_levels() -> dict[int, int]:
-    """Bytes by level, of the CPUs that the threads can be on."""
+    """Return bytes by cache level, of the CPUs that the threads can be on."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     return cpu_caches(allowed[: torch.get_num_threads()])
 
@@ -83,13 +83,13 @@ def _in_caches(levels: Mapping[int, int], memory: float) -> tuple[CacheLevel, ..
 
 
 def _on_gpu() -> tuple[CacheLevel, ...]:
-    """How much its L2 holds; to copy so little takes no longer than to ask for it."""
+    """Return the size of the L2; a copy of so little takes no longer than its launch."""
     size = int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0))
     return (CacheLevel("L2", size),) if size else ()
 
 
 def _products(device: str, dtype: torch.dtype) -> float:
-    """10^12 operations a second at the size that reaches most."""
+    """Return 10^12 operations a second at the size that reaches most."""
     most, size = 0.0, _SMALLEST
     _best(_product(device, dtype, size), device, 0.0)  # loads the library, which may take seconds
     end = time.perf_counter() + _SECONDS
@@ -109,7 +109,7 @@ def _product(device: str, dtype: torch.dtype, size: int) -> Callable[[], object]
 
 
 def _copies(device: str, cached: int, small: int = 0) -> float:
-    """10^9 bytes a second, read and written: of more than is `cached`, else of `small` bytes."""
+    """Return 10^9 bytes a second, read and written, of more than `cached`, or of `small`, bytes."""
     size = small or min(max(_COPIED[device], cached), _MOST_COPIED)
     source = torch.ones(size // 4, device=device)
     target = torch.empty_like(source)
@@ -124,7 +124,7 @@ def _copies(device: str, cached: int, small: int = 0) -> float:
 
 
 def _best(work: Callable[[], object], device: str, budget: float) -> float:
-    """The shortest of as many calls as fit into `budget` seconds, after one to warm up."""
+    """Return the shortest of the calls that fit into `budget` seconds, after one to warm up."""
     work()
     best, end = float("inf"), time.perf_counter() + budget
     while True:

@@ -58,7 +58,7 @@ from backend.worker.trial.text import TextRefused
 
 
 class SwapSelector(torch_api.LazySelector):
-    """`swaps` are the choices to put in place; `offered` tells what was there to choose from."""
+    """`swaps` are the choices to put in place; `offered` has the choices that there were."""
 
     def __init__(self, swaps: Mapping[TuningKey, str]) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class SwapSelector(torch_api.LazySelector):
 
 
 class ArmNotCompiled(Exception):
-    """The graph cannot be compiled so; one line says why."""
+    """The graph cannot be compiled with an arm; one line says why."""
 
 
 def compile_arm(
@@ -216,7 +216,7 @@ _GPU = re.compile(r"(\bdevice\(type='cuda', index=|'cuda:)(\d{1,3})(?=[)'])")
 
 
 def _for_this_gpu(text: str) -> str:
-    """The text of a graph that was captured on one GPU, for the one that this process uses."""
+    """Return the text of a graph captured on one GPU, for the GPU of this process."""
     if len({found[2] for found in _GPU.finditer(text)}) != 1 or not torch.cuda.is_available():
         return text
     return _GPU.sub(rf"\g<1>{torch.cuda.current_device()}", text)
@@ -224,7 +224,7 @@ def _for_this_gpu(text: str) -> str:
 
 @contextlib.contextmanager
 def _as_the_program(program: CapturedProgram, threads: int | None) -> Iterator[None]:
-    """With its threads and its precision of products."""
+    """A block with the threads and the precision of products of a program."""
     precision = torch_api.precision()
     try:
         torch_api.set_precision(program.head.precision)
@@ -252,7 +252,7 @@ class _Kept:
 
     @property
     def constant_bytes(self) -> int:
-        """Of weights that each arm packs for itself."""
+        """Bytes of the weights that each arm packs for itself."""
         storages = self.program.storages
         return sum(int(storage.size(self.program.head.symbols)) for storage in storages) * bool(
             self.program.head.freezing
@@ -283,7 +283,7 @@ def _compiled(
     tell: TellProgress,
     mark: Mark,
 ) -> tuple[dict[str, CompiledGraph], dict[str, str]]:
-    """The arms by number, and why others cannot be compiled."""
+    """Return the compiled arms by number, and why others cannot be compiled."""
     compiled: dict[str, CompiledGraph] = {}
     failed: dict[str, str] = {}
     for at, arm in enumerate(arms):

@@ -56,7 +56,7 @@ def run(job: TunableOpJob, tell: TellProgress, mark: Mark) -> TunableOpResult:
 
 
 def _why_not() -> str:
-    """Why this PyTorch cannot tune here; empty if it can."""
+    """Return why this PyTorch cannot tune here; empty if it can."""
     try:
         tunable.is_enabled()
     except AttributeError:
@@ -86,5 +86,5 @@ def _rows(results: object) -> list[TunedProduct]:
 
 
 def _tuples(values: object) -> list[tuple[Any, ...]]:
-    """PyTorch gives a tuple of tuples; its annotations say less."""
+    """Return the tuples that PyTorch gives; its annotations say less."""
     return [tuple(value) for value in values] if isinstance(values, tuple | list) else []

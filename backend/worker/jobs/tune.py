@@ -63,7 +63,7 @@ class OneChoiceOffered(NothingTuned):
 
 
 class OtherMode(NothingTuned):
-    """The cache tells that this key was tuned in another mode."""
+    """The cache shows that this key was tuned in another mode."""
 
 
 def run(job: TuneJob, tell: TellProgress, mark: Mark) -> TuneResult:
@@ -85,7 +85,7 @@ def run(job: TuneJob, tell: TellProgress, mark: Mark) -> TuneResult:
 
 
 class MarkedTimings(retuning.ChoiceTimings):
-    """The mark says which choice is timed; what it leaves behind or damages is its own failure."""
+    """Marks the choice that is timed; what it leaves behind or damages is its own failure."""
 
     def __init__(self, mark: Mark, job: TuneJob) -> None:
         super().__init__(job.broken, job.only, job.without)
@@ -203,7 +203,7 @@ class _Tuning:
 
 @functools.cache
 def _watch_failures() -> None:
-    """Once a process: the tunings of all jobs are watched by it, each in its own session."""
+    """Watch the failures of all tunings of this process, each in its own session."""
     retuning.watch_timeouts()
     selector.install()  # its selector gives way to one for the task
 
@@ -233,7 +233,7 @@ class Story(Recorder):
 
     @property
     def choices(self) -> tuple[Choice, ...]:
-        """What is known of each choice, fastest first."""
+        """The choices as recorded so far, fastest first."""
         return sort_choices(list(self._choices.values()))
 
     @property
@@ -259,7 +259,7 @@ class Story(Recorder):
                 self._tell()
 
     def _renamed(self, event: Event) -> Event:
-        """`event` with the hashes under which times are kept."""
+        """Return `event` with the hashes under which times are kept."""
         if isinstance(event, TuningStarted):
             with contextlib.suppress(StoreError):  # raised again when the times are kept
                 self._kept_as.write_modules([choice.hash or "" for choice in event.choices])
@@ -269,7 +269,7 @@ class Story(Recorder):
         return event
 
     def _take(self, event: Event) -> bool:
-        """Whether `event` is worth a word."""
+        """Take `event` in; return whether it is reported as progress."""
         if isinstance(event, TuningStarted):
             self._op, self._n = event.op, event.n
             self._choices = {choice.hash or "": choice for choice in event.choices}
@@ -306,7 +306,7 @@ class Story(Recorder):
         )
 
     def _seconds_left(self, total: int) -> float | None:
-        """At the pace since the first choice was timed, but no more than the budget."""
+        """Return the seconds left at the pace since the first choice, at most the budget."""
         budget = self._left()
         if self._timed < 2:
             return budget

@@ -91,7 +91,7 @@ def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
 
 @contextlib.contextmanager
 def _current(gpu: int | None) -> Iterator[None]:
-    """Let that GPU be the one that torch uses. Raises PinNotCalled."""
+    """A block in which torch uses that GPU. Raises PinNotCalled."""
     if gpu is None:
         yield
         return
@@ -166,7 +166,7 @@ class _Verification:
         return VerifyResult(False, reason, kernel=names[called], hash=called, proof=proof)
 
     def _offered(self, sight: Sight) -> dict[str, str]:
-        """The choices of our key. Raises PinNotCalled if the op is another, or lacks the pin's."""
+        """Return the key's choices. Raises PinNotCalled if it is another, or lacks the pin's."""
         if self._key not in sight.offered:
             asked = "; ".join(f"{key.op} {key.inputs}" for key in sight.offered) or "nothing"
             raise NotRebuildable(
@@ -190,7 +190,7 @@ class _Verification:
     def _called(
         self, program: Rebuilt, usual: GeneratedCode, alone: GeneratedCode, names: dict[str, str]
     ) -> str | None:
-        """The hash of the choice whose code `usual` is."""
+        """Return the hash of the choice whose code `usual` is."""
         if usual.code == alone.code:
             return self._pinned
         for other, name in names.items():
@@ -201,7 +201,7 @@ class _Verification:
         return None
 
     def _alone(self, program: Rebuilt, hash: str) -> GeneratedCode:
-        """Compiled with that choice as the only one, in this process: what no file can change."""
+        """Return the code with that choice as the only one, in this process: no file changes it."""
         mode = tuple(sorted(self._mode.items()))
         asked = _Alone(self._key, hash, self._told, mode, torch.get_num_threads(), self._gpu)
         compiled = _alone.get(asked)
@@ -243,7 +243,7 @@ _CONSTANT = re.compile(r"(\w+ = None)  # device\(.*")
 
 
 def _comparable(code: str) -> str:
-    """Generated code without what differs from one compile to the next: comments and addresses."""
+    """Return generated code without the comments and addresses that differ between compiles."""
     lines = code.splitlines()
     return "\n".join(_CONSTANT.sub(r"\1", line) for line in lines if not _COMMENT.match(line))
 

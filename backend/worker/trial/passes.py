@@ -243,11 +243,11 @@ class PassBench(Sampler):
 
     @property
     def uncaptured(self) -> list[str]:
-        """Arms whose passes are no CUDA graphs."""
+        """Arms whose passes could not be captured as CUDA graphs."""
         return [arm for arm, run in self._captured.items() if run is None]
 
     def outputs(self, arm: str) -> list[Any]:
-        """What a call leaves, its changed inputs behind it. Raises ChoiceBroke."""
+        """Return the outputs of a call, then the inputs that it changed. Raises ChoiceBroke."""
         return self._guarded(arm, functools.partial(self._outputs, arm))
 
     def _outputs(self, arm: str) -> list[Any]:
@@ -329,12 +329,12 @@ class PassBench(Sampler):
         return sum(parts) / len(parts), True  # on a GPU no thread of ours is timed
 
     def _restore(self) -> None:
-        """Give the inputs that passes write to what they had."""
+        """Restore the inputs that passes write to."""
         for at, before in self._before:
             _memory(self._inputs[at]).copy_(before)
 
     def _move(self) -> None:
-        """Put the inputs elsewhere, all arms' alike; what a pass allocates lies elsewhere too."""
+        """Move the inputs in memory, for all arms alike; what a pass allocates moves too."""
         tensors = {
             value.untyped_storage()._cdata: _memory(value)
             for value in self._inputs
@@ -359,13 +359,13 @@ class PassBench(Sampler):
 
 
 def _memory(tensor: Tensor) -> Tensor:
-    """All bytes that a tensor's storage has."""
+    """Return all bytes of a tensor's storage."""
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return whole.set_(tensor.untyped_storage())
 
 
 def _captured(run: Run, call: Callable[[], Any]) -> Run | None:
-    """The pass as a CUDA graph; None where it does what cannot be captured."""
+    """Return the pass as a CUDA graph; None where it cannot be captured."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
