@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from backend.model.choice import Choice
 from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
-from backend.sharing.share import Machine
+from backend.sharing.share import Machine, Share, SharedPin
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.measure import PeakElsewhere, choices_to_measure, require_here
 from rocm_tui.actions.pin import (
@@ -27,7 +28,7 @@ from rocm_tui.actions.pin import (
     take_all_back,
     take_back,
 )
-from rocm_tui.actions.sources import load_model, pick_row
+from rocm_tui.actions.sources import load_model, pick_row, tunings_of_export
 from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.environment import device_env
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
@@ -208,3 +209,9 @@ def test_a_compiler_that_is_missing_is_noted(monkeypatch: pytest.MonkeyPatch) ->
     (check,) = doctor._compilers()
     assert (check.name, check.verdict) == ("C++ compiler", "note")
     assert check.value == "no-such-compiler is missing" and "set CXX" in check.advice
+
+
+def test_a_tuning_of_an_export_is_as_old_as_its_pin() -> None:
+    pin = SharedPin("mm", INPUTS, "highest", "mm-c1", "mm", Machine(), when=5.0)
+    shared = Share((pin, replace(pin, when=0.0)))
+    assert [seen.tuning.when for seen in tunings_of_export(shared, "pins.json")] == [5.0, None]

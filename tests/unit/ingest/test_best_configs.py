@@ -93,9 +93,14 @@ def test_options_of_the_compiler_are_no_arguments_of_a_kernel(root: Path) -> Non
 
 
 def test_what_cannot_be_told_apart_is_said(root: Path) -> None:
-    folder = put_source(root, source(), "ab").parent
-    put_source(root, source(added=2.0), "ab")
+    kernels = put_source(root, source(), "ab"), put_source(root, source(added=2.0), "ab")
+    folder = kernels[0].parent
     put_config(folder, best_config())
+    (problem,) = (r for r in read_sources([str(root)]) if isinstance(r, Unread))
+    assert "one of 2 kernels beside it" in problem.what
+    for kernel, letter in zip(kernels, "AB", strict=True):  # others are about both already
+        put_compiled(root, letter * 52, kernel)
+        put_config(folder, best_config(triton_cache_hash=letter * 52), letter.lower() * 64)
     (problem,) = (r for r in read_sources([str(root)]) if isinstance(r, Unread))
     assert "one of 2 kernels beside it" in problem.what
 

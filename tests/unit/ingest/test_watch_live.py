@@ -193,6 +193,19 @@ def test_relative_paths_keep_their_names(
     found.until(lambda view: list(view.tunings) == ["a.log#1", "a.log#2"])
 
 
+def test_all_that_is_there_is_told_before_it_counts_as_all(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(MM)
+    told: list[list[str]] = []
+    found = Live([tmp_path], settled=lambda: told.append(list(found.view.ops)))
+    found.watcher.start()
+    try:
+        found.until(lambda view: bool(view.ops))
+        found.wait_for_state(tmp_path / "a.log", "following")
+    finally:
+        found.watcher.stop()
+    assert told == [["mm"]]
+
+
 def test_a_cut_table_is_told_without_another_write(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text(MM.rpartition("SingleProcess")[0])

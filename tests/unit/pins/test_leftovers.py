@@ -60,6 +60,7 @@ def test_only_what_is_old_is_listed_and_removed(tmp_path: Path) -> None:
         put(layout.graphs / "fff1234.py", 40),  # a younger session tells of it
         put(layout.graphs / "accepted.json", 40),
         put(layout.home / "fleet" / "r2.jsonl", 20),
+        put(layout.home / "tunableop" / "t1" / "results0.csv", 20),
         put(layout.home / "locks" / "pins.json.lock", 40, ""),
         put(layout.home / "code" / "ab" / "abcd.lock", 40, ""),
         put(layout.home / "code" / "cd" / "cdef.so", 20),
