@@ -25,7 +25,7 @@ from backend.measure.trial import clear, judge_arms
 from backend.measure.verdict import schedule
 from backend.model.graph import Trial, TrialArm
 from benchmarks.bench_verdict import Machine, Noise
-from rocm_tui.search.standing import standing
+from rocm_tui.search.steps import search_status
 from rocm_tui.search.types import TrialStep
 from tests.support.search_lab import Bench, additive, run, search_of
 
@@ -99,7 +99,7 @@ def row(effects: Mapping[str, float], args: argparse.Namespace) -> str:
             additive(effects), f"{effects} {number}", core=args.core, looks=args.looks
         )
         search = run(search_of(), bench)
-        gain = standing(search).sure
+        gain = search_status(search).sure
         hashes = {swap.hash for swap in gain.arm} if gain else set()
         proposed.append(bool(hashes))
         wrong.append(not hashes <= faster)

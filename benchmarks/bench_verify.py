@@ -20,7 +20,7 @@ from pathlib import Path
 from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.actions.verify import Asked, Verifying
+from rocm_tui.actions.verify import PinToVerify, Verifying
 from rocm_tui.actions.verify_program import TraceFolder
 
 BUDGET = 2.0
@@ -55,7 +55,7 @@ def verify(layout: Layout, env: dict[str, str]) -> bool:
     pins = PinStore(layout).pins()
     seconds, last = [], time.perf_counter()
     with Verifying(sys.executable, layout, env=env) as verifying:
-        for pin, result in verifying.results([Asked(pin) for pin in pins]):
+        for pin, result in verifying.results([PinToVerify(pin) for pin in pins]):
             now = time.perf_counter()
             seconds.append(now - last)
             last = now

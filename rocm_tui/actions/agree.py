@@ -43,22 +43,22 @@ from rocm_tui.actions.sources import (
     require_read,
     tunings_of_export,
 )
-from rocm_tui.compare.points import offers
-from rocm_tui.compare.types import identity_of, is_timed, used
+from rocm_tui.compare.choices import identity_of, is_timed, used
+from rocm_tui.compare.comparison import offers
 from rocm_tui.errors import NotPinnable, RocmTuiError
 from rocm_tui.ingest.records import GraphSeen
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.report.agreement import (
     Agreement,
     Chooser,
-    Differing,
+    DifferingProblem,
+    Proposal,
+    Selection,
     System,
-    Taken,
     agreement,
     own_choice,
     with_identities,
 )
-from rocm_tui.report.proposals import Proposal
 from rocm_tui.report.ranks import jobs_of, session_labels
 from rocm_tui.session.in_use import device_name
 from rocm_tui.session.model import Model, Row
@@ -110,24 +110,27 @@ def _cache_dirs(sources: Iterable[str]) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Who was found, what each took, and what could not be read. `home` is what the sources of the
-    cache dir tell, which is where pins go to. `running` are those that may choose more."""
+class Selections:
+    """The choosers that were found, their selections, and the faults of the sources.
+
+    `home` is the model of the cache dir, where pins are made. `running` are the choosers that may
+    still select more.
+    """
 
     choosers: tuple[Chooser, ...]
-    taken: tuple[Taken, ...]
+    all: tuple[Selection, ...]
     problems: tuple[Fault, ...]
     home: Model | None = None
     running: tuple[Chooser, ...] = ()
 
 
-def who_took_what(layout: Layout, texts: Sequence[str], run: str = "") -> Told:
-    """What each of `texts`, a path or a session, tells; without one the latest run of the cache
-    dir, or the one that `run` names.
+def find_selections(layout: Layout, texts: Sequence[str], run: str = "") -> Selections:
+    """Find the selections in each of `texts`, a path or a session.
 
+    If there is none, those of the latest run of the cache dir, or of the run that `run` names.
     Raises NoSuchSession and NoSuchSource for what is not there, ShareInvalid for a damaged export.
     """
-    told: list[Told] = []
+    parts: list[Selections] = []
     names = _names(texts)
     home: Model | None = None
     for text in texts or [str(layout.root)]:
@@ -135,47 +138,49 @@ def who_took_what(layout: Layout, texts: Sequence[str], run: str = "") -> Told:
         if text != "-" and not path.exists() and texts:
             home = home or _model(layout, str(layout.root))
             ids = required_sessions(home.sessions.values(), text, str(layout.root))
-            told.append(_of_sessions(home, ids, names[text]))
+            parts.append(_of_sessions(home, ids, names[text]))
         elif text != "-" and path.is_file() and is_export(path):
-            told.append(_of_export(read_share(path), text, names.get(text, text)))
+            parts.append(_of_export(read_share(path), text, names.get(text, text)))
         else:
             model = _model(layout, text)
             home = model if _same(path, layout.root) else home
-            told.append(_of_model(model, text, names.get(text, ""), run))
-    every = tuple(dict.fromkeys(who for one in told for who in one.choosers))
+            parts.append(_of_model(model, text, names.get(text, ""), run))
+    every = tuple(dict.fromkeys(who for part in parts for who in part.choosers))
     twice = Counter(_called(who) for who in every)
     as_shown = {who: replace(who, named=twice[_called(who)] > 1) for who in every}
-    return Told(
+    return Selections(
         choosers=tuple(as_shown.values()),
-        taken=tuple(replace(taken, by=as_shown[taken.by]) for taken in _identified(told, layout)),
-        problems=tuple(dict.fromkeys(fault for one in told for fault in one.problems)),
+        all=tuple(
+            replace(selection, by=as_shown[selection.by])
+            for selection in _identified(parts, layout)
+        ),
+        problems=tuple(dict.fromkeys(fault for part in parts for fault in part.problems)),
         home=home,
-        running=tuple(as_shown[who] for one in told for who in one.running),
+        running=tuple(as_shown[who] for part in parts for who in part.running),
     )
 
 
-def _identified(told: Iterable[Told], layout: Layout) -> list[Taken]:
-    """What all of them took, with the identities of choices that have another hash on each device,
-    where it is needed: where the hashes for a problem differ."""
-    every = [taken for one in told for taken in one.taken]
+def _identified(parts: Iterable[Selections], layout: Layout) -> list[Selection]:
+    """Return all selections; those of a problem with different hashes get identities."""
+    every = [selection for part in parts for selection in part.all]
     names: dict[TuningKey | None, set[str | None]] = {}
-    for taken in every:
-        names.setdefault(taken.tuning.key, set()).add(identity_of(taken.choice))
+    for selection in every:
+        names.setdefault(selection.tuning.key, set()).add(identity_of(selection.choice))
     identities = ModuleIdentities(layout.root)
     return [
-        with_identities(taken, identities.identified(taken.tuning))
-        if len(names[taken.tuning.key]) > 1
-        else taken
-        for taken in every
+        with_identities(selection, identities.identified(selection.tuning))
+        if len(names[selection.tuning.key]) > 1
+        else selection
+        for selection in every
     ]
 
 
 def agreement_in(layout: Layout, logs: Sequence[Path], run: str) -> Agreement:
-    """Of the ranks of the job that this run is of, as far as these logs tell of them."""
+    """Compare the ranks of the job of this run, as far as these logs show."""
     model = load_model(layout, [str(log) for log in logs])
     ours = [id_ for id_ in model.sessions if id_.startswith(run)]
-    told = _of_sessions(model, _jobs_with(ours, model.sessions), "")
-    return agreement(told.choosers, _identified([told], layout))
+    found = _of_sessions(model, _jobs_with(ours, model.sessions), "")
+    return agreement(found.choosers, _identified([found], layout))
 
 
 def _names(texts: Sequence[str]) -> dict[str, str]:
@@ -203,8 +208,9 @@ def _model(layout: Layout, text: str) -> Model:
     return model
 
 
-def _of_model(model: Model, text: str, name: str, run: str) -> Told:
-    """The ranks of a run, where sessions tell; else what a cache, or logs, tell."""
+def _of_model(model: Model, text: str, name: str, run: str) -> Selections:
+    """Return the selections of a run's ranks if there are sessions, else those of a cache or of
+    logs."""
     sessions = {id_: s for id_, s in model.sessions.items() if not is_worker(s)}
     if run:
         ids = find_sessions(sessions.values(), run)
@@ -218,20 +224,22 @@ def _of_model(model: Model, text: str, name: str, run: str) -> Told:
         latest = max(ranks, key=lambda id_: sessions[id_].started)
         ids = _jobs_with([latest], sessions) if Path(text).is_dir() else list(sessions)
         return _of_sessions(model, ids, name)
-    taken = list(_of_files(model, text, name))
-    return Told(_choosers(taken), tuple(taken), tuple(model.problems), model)
+    selections = list(_of_files(model, text, name))
+    return Selections(_choosers(selections), tuple(selections), tuple(model.problems), model)
 
 
 def _jobs_with(ids: Collection[str], sessions: Mapping[str, Session]) -> list[str]:
-    """All sessions of the jobs that these are of."""
+    """Return all sessions of the jobs that these sessions belong to."""
     jobs = jobs_of(sessions, sessions)
     wanted = {jobs[id_] for id_ in ids if id_ in jobs}
     return [id_ for id_, job in jobs.items() if job in wanted]
 
 
-def _of_sessions(model: Model, ids: Iterable[str], name: str) -> Told:
-    """What each of these processes selected last, as its own log says; a rank that selected nothing
-    is one of them, too."""
+def _of_sessions(model: Model, ids: Iterable[str], name: str) -> Selections:
+    """Return what each process selected last according to its own log.
+
+    A rank that selected nothing is a chooser, too.
+    """
     sessions = {id_: model.sessions[id_] for id_ in ids if id_ in model.sessions}
     labels = session_labels(sessions.values())
     choosers = {
@@ -239,7 +247,7 @@ def _of_sessions(model: Model, ids: Iterable[str], name: str) -> Told:
         for id_, session in sessions.items()
     }
     rows = _rows_by_asker(model, sessions)
-    taken = []
+    selections = []
     for tuning in _members(model):
         id_ = tuning.session or ""
         choice = next((c for c in tuning.choices if c.hash and c.hash == tuning.selected), None)
@@ -247,23 +255,24 @@ def _of_sessions(model: Model, ids: Iterable[str], name: str) -> Told:
             row = rows.get((id_, tuning.key))
             view = _view(tuning, row)
             system = _system(sessions[id_], tuning, model)
-            taken.append(Taken(choosers[id_], view, choice, system))
-    taken += _of_warm_graphs(model, sessions, choosers, taken)
-    spoke = {each.by for each in taken}
+            selections.append(Selection(choosers[id_], view, choice, system))
+    selections += _of_warm_graphs(model, sessions, choosers, selections)
+    spoke = {each.by for each in selections}
     kept = [who for who in choosers.values() if who.rank is not None or who in spoke]
     kept.sort(key=_place)
     live = {process.session.id for process in model.processes.live}
     running = tuple(who for who in kept if who.session in live)
-    return Told(tuple(kept), tuple(taken), tuple(model.problems), model, running)
+    return Selections(tuple(kept), tuple(selections), tuple(model.problems), model, running)
 
 
 def _of_warm_graphs(
     model: Model,
     sessions: Mapping[str, Session],
     choosers: Mapping[str, Chooser],
-    selected: Iterable[Taken],
-) -> Iterator[Taken]:
-    """What the graphs call that a process found compiled: it asked nobody for these choices."""
+    selected: Iterable[Selection],
+) -> Iterator[Selection]:
+    """Yield the choices of compiled graphs that a process found in a cache, where nothing was
+    tuned."""
     known = {(each.by.session, each.tuning.key) for each in selected}
     rows = {row.tuning.key: row for row in reversed(model.rows())}
     for seen in _graphs(model):
@@ -275,11 +284,11 @@ def _of_warm_graphs(
             choice = next((c for c in row.tuning.choices if c.hash == use.hash), None)
             row = replace(row, tuning=replace(row.tuning, when=seen.when))
             system = _system(sessions[id_], row.tuning, model)
-            yield Taken(choosers[id_], row, choice or Choice(hash=use.hash), system, warm=True)
+            yield Selection(choosers[id_], row, choice or Choice(hash=use.hash), system, warm=True)
 
 
 def _row_of(key: TuningKey, source: str) -> Row:
-    """Of a tuning of which no source tells any more, but for its key."""
+    """Return a row of a tuning of which only the key is known."""
     pin = SharedPin(key.op, key.inputs, key.precision, "", "", Machine())
     (seen,) = tunings_of_export(Share((pin,)), source)
     return Row(seen.uid, key.id, 1, replace(seen.tuning, selected=None))
@@ -307,15 +316,15 @@ def _rows_by_asker(model: Model, ids: Collection[str]) -> dict[tuple[str, Tuning
 
 
 def _members(model: Model) -> Iterator[Tuning]:
-    """What the single sources tell, before it is joined."""
+    """Yield the tunings of the single sources, before they are joined."""
     for rows in {bucket_of(row.tuning): row for row in model.rows()}.values():
         for member in model.members(rows.tuning):
             yield member.tuning
 
 
 def _view(own: Tuning, row: Row | None) -> Row:
-    """The session's own view, with what all sources know of it: the times that it took from a
-    cache, what was measured, what it is to its program."""
+    """Return the session's own tuning with what all sources know of it: times that it took from a
+    cache, measurements, its share of the program."""
     if row is None:
         return Row("", own.id, 1, own)
     choices = own.choices
@@ -332,9 +341,12 @@ def _system(session: Session, tuning: Tuning, model: Model) -> System:
     return System(hash_, session.arch or "", session.compute_units or 0)
 
 
-def _of_files(model: Model, text: str, name: str) -> Iterator[Taken]:
-    """What sources tell that name no process. Where a cache is among them it tells all: logs beside
-    it are of the programs that wrote it."""
+def _of_files(model: Model, text: str, name: str) -> Iterator[Selection]:
+    """Yield the selections in sources without processes.
+
+    If there is a cache among them, it alone counts: logs beside it are of the programs that wrote
+    it.
+    """
     caches = [row for row in model.rows() if _kept(row.tuning)]
     if caches:
         order = _preferred(source for row in caches for source in row.tuning.sources)
@@ -345,7 +357,7 @@ def _of_files(model: Model, text: str, name: str) -> Iterator[Taken]:
                 hashes = systems_of(row.tuning, model.sessions)
                 system = System(min(hashes) if len(hashes) == 1 else "")
                 device = f" {device_name(row)}".rstrip() if several else ""
-                yield Taken(Chooser(f"{name or text}{device}", name), row, choice, system)
+                yield Selection(Chooser(f"{name or text}{device}", name), row, choice, system)
         return
     for row in model.rows():
         tuning = row.tuning
@@ -353,11 +365,11 @@ def _of_files(model: Model, text: str, name: str) -> Iterator[Taken]:
         if use is not None and tuning.state == "done":
             source = next(iter(tuning.sources), text)
             named = f"rank {tuning.rank}" if tuning.rank is not None else Path(source).name
-            yield Taken(Chooser(named, name, tuning.rank), row, use[0])
+            yield Selection(Chooser(named, name, tuning.rank), row, use[0])
 
 
 def _kept(tuning: Tuning) -> bool:
-    """Whether a file of Inductor's or Triton's cache tells it."""
+    """Whether a file of Inductor's or Triton's cache has it."""
     return is_cache(tuning) or (tuning.session is None and tuning.selected is not None)
 
 
@@ -376,7 +388,7 @@ def _preferred(sources: Iterable[str]) -> dict[tuple[str, TuningKey], list[str]]
 def _from_cache(
     tuning: Tuning, order: Mapping[tuple[str, TuningKey], Sequence[str]]
 ) -> Choice | None:
-    """What a program with the device of this tuning takes."""
+    """Return the choice that a program on the device of this tuning takes."""
     by_hash = {choice.hash: choice for choice in tuning.choices if choice.hash}
     names = [tuning.selected] if tuning.selected else _order_of(tuning, order)
     named = next((by_hash[name] for name in names if name in by_hash), None)
@@ -394,9 +406,9 @@ def _order_of(
     return next((names for names in orders if names), ())
 
 
-def _of_export(share: Share, text: str, name: str) -> Told:
-    """What the pins of another host say that it takes."""
-    taken = []
+def _of_export(share: Share, text: str, name: str) -> Selections:
+    """Return the pins of another host as its selections."""
+    selections = []
     for seen, machine in zip(tunings_of_export(share, text), _machines(share), strict=True):
         tuning = seen.tuning
         choice = next((c for c in tuning.choices if c.hash == tuning.selected), None)
@@ -404,23 +416,23 @@ def _of_export(share: Share, text: str, name: str) -> Told:
         system = System(machine.system_hash or "", machine.arch or "", machine.compute_units or 0)
         row = Row(seen.uid, tuning.id, 1, tuning)
         bare = Choice(hash=tuning.selected)
-        taken.append(Taken(Chooser(name, name, host=host), row, choice or bare, system))
-    return Told(_choosers(taken), tuple(taken), ())
+        selections.append(Selection(Chooser(name, name, host=host), row, choice or bare, system))
+    return Selections(_choosers(selections), tuple(selections), ())
 
 
 def _machines(share: Share) -> Iterator[Machine]:
-    """Of each tuning that the pins are of."""
+    """Yield the machine of each tuning of the pins."""
     for pin in share.pins:
         for _ in pin.timings or (pin.precision,):
             yield pin.machine
 
 
-def _choosers(taken: Iterable[Taken]) -> tuple[Chooser, ...]:
-    return tuple(sorted({each.by for each in taken}, key=_place))
+def _choosers(selections: Iterable[Selection]) -> tuple[Chooser, ...]:
+    return tuple(sorted({each.by for each in selections}, key=_place))
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PinStep:
     """What pinning a proposal changes here: `wanted` with its `plan`; or `why_not`."""
 
     proposal: Proposal
@@ -435,8 +447,8 @@ class Step:
         return old is not None and self.wanted is not None and self.wanted.hash in old.hashes
 
 
-def plan_pins(proposals: Iterable[Proposal], model: Model, layout: Layout) -> list[Step]:
-    """A step for each; `model` is what the cache dir tells. Changes nothing."""
+def plan_pins(proposals: Iterable[Proposal], model: Model, layout: Layout) -> list[PinStep]:
+    """Plan a pin for each proposal, changing nothing; `model` is that of the cache dir."""
     rows: dict[TuningKey | None, list[Row]] = {}
     for row in model.rows():
         rows.setdefault(row.tuning.key, []).append(row)
@@ -448,25 +460,31 @@ def _step(
     rows: Mapping[TuningKey | None, list[Row]],
     sessions: Mapping[str, Session],
     layout: Layout,
-) -> Step:
+) -> PinStep:
     choice = proposal.choice
     if choice is None:
-        return Step(proposal, why_not=proposal.why_not)
+        return PinStep(proposal, why_not=proposal.why_not)
     key = proposal.differing.row.tuning.key
     here = rows.get(key, []) if key is not None else []
     if not here:
-        return Step(proposal, why_not=f"it was not tuned in {layout.root}, where pins would go to")
+        return PinStep(
+            proposal, why_not=f"it was not tuned in {layout.root}, where pins would go to"
+        )
     row = _offering(here, choice, layout) or here[0]
     try:
         wanted = pinnable(row, own_choice(row.tuning, choice), sessions)
         plan = plan_pin(wanted, layout)
     except (RocmTuiError, StoreError) as error:
-        return Step(proposal, why_not=str(error))
-    systems = {taken.system.hash for taken in proposal.differing.taken if taken.system.hash}
+        return PinStep(proposal, why_not=str(error))
+    systems = {
+        selection.system.hash
+        for selection in proposal.differing.selections
+        if selection.system.hash
+    }
     if _has_system(key) and systems and plan.system_hash not in systems:
         why = "it was tuned on another system than this cache dir's; pin it there"
-        return Step(proposal, why_not=why)
-    return Step(proposal, wanted, plan)
+        return PinStep(proposal, why_not=why)
+    return PinStep(proposal, wanted, plan)
 
 
 def _has_system(key: TuningKey | None) -> bool:
@@ -482,7 +500,7 @@ def _offering(rows: Sequence[Row], choice: Choice, layout: Layout) -> Row | None
     return next((row for row in chain(rows, named) if offers(row.tuning, choice)), None)
 
 
-def pin_all(steps: Sequence[Step], notes: Sequence[str], layout: Layout) -> list[Pinned]:
+def pin_all(steps: Sequence[PinStep], notes: Sequence[str], layout: Layout) -> list[Pinned]:
     """Pin them, each with its note. Raises NotPinnable where one cannot be pinned: then those that
     were are as they were before, or the error says that they are not. They are undone as one."""
     made: list[Pinned] = []
@@ -519,15 +537,16 @@ def _take_back(group: Group, count: int, layout: Layout) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of measuring the choices that were taken for a problem."""
+    """The measurement of the choices that were selected for a problem, or the reason why there is
+    none."""
 
-    differing: Differing
+    differing: DifferingProblem
     measurement: Measurement | None
     reason: str = ""
 
 
 def measure_chosen(
-    differing: Iterable[Differing],
+    differing: Iterable[DifferingProblem],
     run: RunJob,
     *,
     budget: float | None = None,
@@ -544,30 +563,34 @@ def measure_chosen(
             yield Measured(each, None, str(error))
 
 
-def _measured_as(differing: Differing) -> Tuning:
+def _measured_as(differing: DifferingProblem) -> Tuning:
     """The tuning of the rank whose device all of the chosen ones are measured on: one that was
     offered all of them, if there is any."""
     chosen = [group.choice for group in differing.groups]
-    known = [taken.tuning for taken in differing.taken if taken.tuning.key is not None]
+    known = [
+        selection.tuning for selection in differing.selections if selection.tuning.key is not None
+    ]
     has_all = (t for t in known if all(offers(t, choice) for choice in chosen))
     return next(has_all, known[0] if known else differing.row.tuning)
 
 
-def with_measured(taken: Iterable[Taken], measurements: Iterable[Measurement]) -> list[Taken]:
-    """With what was measured just now, where it is of the same key and system."""
+def with_measured(
+    selections: Iterable[Selection], measurements: Iterable[Measurement]
+) -> list[Selection]:
+    """Add the new measurements to the selections with the same key and system."""
     by_key = {measurement.key: measurement for measurement in measurements}
-    return [_with_measurement(each, by_key.get(_key_or_empty(each.tuning))) for each in taken]
+    return [_with_measurement(each, by_key.get(_key_or_empty(each.tuning))) for each in selections]
 
 
 def _key_or_empty(tuning: Tuning) -> TuningKey:
     return tuning.key or TuningKey("", "", "")
 
 
-def _with_measurement(taken: Taken, measurement: Measurement | None) -> Taken:
+def _with_measurement(selection: Selection, measurement: Measurement | None) -> Selection:
     if measurement is None:
-        return taken
-    systems = {taken.system.hash, measurement.system_hash} - {"", None}
+        return selection
+    systems = {selection.system.hash, measurement.system_hash} - {"", None}
     if len(systems) > 1:
-        return taken
-    tuning = replace(taken.tuning, measured=measurement)
-    return replace(taken, row=replace(taken.row, tuning=tuning))
+        return selection
+    tuning = replace(selection.tuning, measured=measurement)
+    return replace(selection, row=replace(selection.row, tuning=tuning))

@@ -29,9 +29,12 @@ _DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Shell:
-    """What a command needs to mean the same elsewhere: the cache dir, where it is not the default,
-    the other sources that are watched, the interpreter of workers."""
+class ShellCommands:
+    """The commands of the screen's actions.
+
+    Each also names the cache dir if it is not the default, the other sources, and the Python of
+    workers.
+    """
 
     layout: Layout
     paths: Sequence[str] = ()
@@ -71,7 +74,7 @@ class Shell:
     def tune_list(
         self, untuned: str, results: str, budget: float | None, device: str | None
     ) -> str:
-        """By PyTorch's TunableOp."""
+        """Tune a list by PyTorch's TunableOp."""
         words = ["--budget", f"{budget:g}"] if budget is not None else []
         words += ["--device", device] if device else []
         return self._work("tune", untuned, "--tunableop", "-o", results, *words)
@@ -87,7 +90,7 @@ class Shell:
         return self._work("prove", graph)
 
     def _work(self, *words: str) -> str:
-        """One that starts a worker."""
+        """Return a command that starts a worker."""
         return self._line(*words, *(["--python", self.python] if self.python else []))
 
     def _line(self, *words: str) -> str:
@@ -97,7 +100,7 @@ class Shell:
         return shlex.join(["rocm-tui", *words, *where])
 
     def _from(self, row: Row) -> list[str]:
-        """The sources outside the cache dir, where one of them tells of this tuning."""
+        """Return the sources outside the cache dir if the tuning is in one of them."""
         root = self.layout.root
         inside = all(Path(source).is_relative_to(root) for source in row.tuning.sources)
         return [] if inside else self._outside()
@@ -131,9 +134,11 @@ _LONGEST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """`command` does the same in a shell; `outcome` is what came of it, `ok` whether that is what
-    was wanted. `when` is Unix time, `who` is `user@host`."""
+class CommandRecord:
+    """An action that was done: its `command` in a shell, its `outcome`, and whether it succeeded.
+
+    `when` is Unix time, `who` is `user@host`.
+    """
 
     when: float
     who: str
@@ -142,27 +147,27 @@ class Done:
     ok: bool = True
 
 
-def note_done(layout: Layout, command: str, outcome: str, ok: bool) -> None:
+def record_command(layout: Layout, command: str, outcome: str, ok: bool) -> None:
     """Add to the file what was done just now. Raises StoreErrors."""
     path = layout.done
-    done = Done(time.time(), default_who(), command, outcome[:_LONGEST], ok)
+    done = CommandRecord(time.time(), default_who(), command, outcome[:_LONGEST], ok)
     safe.make_folder(layout.root, path.parent)
     safe.check_file(layout.root, path)
     with safe.locked(layout.root, path):
-        known = (*list_done(layout), done)[-KEPT:]
+        known = (*read_commands(layout), done)[-KEPT:]
         lines = [json.dumps(to_json(one)) for one in known]
         safe.write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
 
 
-def list_done(layout: Layout) -> tuple[Done, ...]:
-    """What was done, oldest first; lines that are none are left out. Raises CacheUnreadable."""
+def read_commands(layout: Layout) -> tuple[CommandRecord, ...]:
+    """Return the actions that were done, oldest first. Raises CacheUnreadable."""
     path = layout.done
     if not safe.exists(path):
         return ()
     found = []
     for line in safe.read_bytes(path, _MOST_BYTES).splitlines():
         with contextlib.suppress(ValueError, WireError, RecursionError):
-            one = read(Done, json.loads(line))
+            one = read(CommandRecord, json.loads(line))
             if abs(one.when) <= LATEST:
                 found.append(one)
     return tuple(found)

@@ -22,15 +22,16 @@ from rocm_tui.ingest.lookups import BEGINNING, Asked, add_untuned_list, asked_in
 from rocm_tui.ingest.records import STDIN
 from rocm_tui.session.model import Model
 from rocm_tui.session.stats import winner
-from rocm_tui.tables.coverage import Covered, Verdict, cover
-from rocm_tui.tables.lookup import BLAS
+from rocm_tui.tables.coverage import BLAS, Covered, Verdict, cover
 from rocm_tui.tables.untuned import Untuned, untuned_lists
 
 
 @dataclass(slots=True)
 class Files:
-    """What was read: questions, of how many files, and tables; `unread` are files of folders that
-    could not be, a line each."""
+    """What was read: the questions of `sources` files, and tables.
+
+    `unread` has a line for each file in a folder that could not be read.
+    """
 
     asked: Asked = field(default_factory=Asked)
     sources: int = 0
@@ -70,7 +71,7 @@ def read_files(paths: Iterable[Path], tables: Iterable[Path] = ()) -> Files:
 
 
 def _add_tunings(logs: Sequence[str], asked: Asked) -> None:
-    """What Inductor tuned in these logs."""
+    """Add what Inductor tuned in these logs."""
     model = Model()
     model.apply(read_sources(logs))
     for row in model.rows():
@@ -94,7 +95,7 @@ class Written:
 
     @property
     def run(self) -> str:
-        """What tunes it, for a shell; empty where that is not known."""
+        """The shell command that tunes the list; empty if it is unknown."""
         return self.untuned.run.replace("{file}", quote(str(self.path)))
 
 
@@ -118,7 +119,7 @@ def _place(path: Path, untuned: Untuned, lists: int) -> Path:
 
 
 def _check(written: Written, data: bytes) -> None:
-    """What is written is read again first, by the reader of such files."""
+    """Raise RocmTuiError if the reader of such lists would not read back what is to be written."""
     if written.untuned.tuner not in (lookups.AITER, lookups.TUNABLEOP):
         return
     table = parse(data, str(written.path))
@@ -130,7 +131,7 @@ def _check(written: Written, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What the beginning of a log says that tuned tables lacked.
+    """What the beginning of a log missed in tuned tables.
 
     `products` are in none of `tables`; `nameless` misses name no product.
     """

@@ -1,7 +1,7 @@
-"""What is found, what is missing, what to do about it: one check a line.
+"""Check torch, devices, the cache dir, compilers and hooks: one check a line, with advice.
 
-Every check is a function that returns `Check`s and raises nothing of its own. The same lines tell
-what is in a mega-cache file, which pins it would hide, what it would overwrite.
+Every check is a function that yields `DoctorCheck`s and raises nothing of its own. Others
+say what is in a mega-cache file, which pins it would hide, what it would overwrite.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ Verdict = Literal["ok", "note", "bad"]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     name: str
     verdict: Verdict
     value: str
     advice: str = ""
 
 
-def examine(layout: Layout, python: str | None, patience: float = PATIENCE) -> list[Check]:
-    """All checks, those of the program first. Torch has so many seconds to answer."""
+def examine(layout: Layout, python: str | None, patience: float = PATIENCE) -> list[DoctorCheck]:
+    """Yield all checks, those of the program first; torch has `patience` seconds to answer."""
     return [
         *_program(),
         *_terminal(os.environ),
@@ -78,32 +78,34 @@ def examine(layout: Layout, python: str | None, patience: float = PATIENCE) -> l
     ]
 
 
-def _program() -> Iterator[Check]:
-    yield Check("rocm-tui", "ok", f"{__version__}, Python {platform.python_version()}")
+def _program() -> Iterator[DoctorCheck]:
+    yield DoctorCheck("rocm-tui", "ok", f"{__version__}, Python {platform.python_version()}")
 
 
-def _terminal(env: Mapping[str, str]) -> Iterator[Check]:
+def _terminal(env: Mapping[str, str]) -> Iterator[DoctorCheck]:
     term = env.get("TERM", "")
     if term in ("", "dumb"):
         advice = "`watch` needs a terminal that can move its cursor, such as xterm-256color"
-        yield Check("terminal", "note", f"TERM={term or 'unset'}", advice)
+        yield DoctorCheck("terminal", "note", f"TERM={term or 'unset'}", advice)
     else:
-        yield Check("terminal", "ok", f"TERM={term}")
+        yield DoctorCheck("terminal", "ok", f"TERM={term}")
     encoding = sys.getfilesystemencoding()
     if encoding.lower() != "utf-8":
-        yield Check("encoding", "note", encoding, "set LANG=C.UTF-8, else × and µ do not show")
+        yield DoctorCheck(
+            "encoding", "note", encoding, "set LANG=C.UTF-8, else × and µ do not show"
+        )
 
 
 _DRIVER_PATIENCE = 6.0
 """Seconds that drivers have to say how their GPUs are: from 5 on one counts as silent."""
 
 
-def gpu_checks() -> Iterator[Check]:
-    """What each GPU tells of itself without torch: what the strip in `watch` shows."""
+def gpu_checks() -> Iterator[DoctorCheck]:
+    """Check what each GPU reports without torch: what the strip in `watch` shows."""
     try:
         readers = Readers(gpus())
     except Exception as error:  # a library or a driver of any kind
-        yield Check("gpus", "note", "cannot be asked", brief(str(error)))
+        yield DoctorCheck("gpus", "note", "cannot be asked", brief(str(error)))
         return
     readers.ask()
     end = time.monotonic() + _DRIVER_PATIENCE
@@ -113,128 +115,136 @@ def gpu_checks() -> Iterator[Check]:
         time.sleep(0.02)
     for one in readers.seen():
         value, missing = device_in_words(one)
-        yield Check(f"gpu {one.device.label}", "note" if missing else "ok", value, missing)
+        yield DoctorCheck(f"gpu {one.device.label}", "note" if missing else "ok", value, missing)
     readers.stop()
 
 
-def _torch(layout: Layout, wanted: str | None, patience: float) -> Iterator[Check]:
+def _torch(layout: Layout, wanted: str | None, patience: float) -> Iterator[DoctorCheck]:
     try:
         python = find_python(wanted)
     except RocmTuiError as error:
-        yield Check("torch", "bad", "not found", str(error))
+        yield DoctorCheck("torch", "bad", "not found", str(error))
         return
-    yield Check("python", "ok", python)
+    yield DoctorCheck("python", "ok", python)
     try:
         answer = run_job(
             EnvironmentJob(fit=True), python=python, cache_dir=layout.root, timeout=patience
         )
     except JobTimeout:
         advice = f"{python} did not say within {patience:.0f} s which torch it has, and was ended"
-        yield Check("torch", "bad", "does not answer", advice)
+        yield DoctorCheck("torch", "bad", "does not answer", advice)
         return
     except RocmTuiError as error:
-        yield Check("torch", "bad", "does not start", str(error))
+        yield DoctorCheck("torch", "bad", "does not start", str(error))
         return
     runtime = answer.hip or answer.cuda
     kind = "HIP " if answer.hip else "CUDA "
-    yield Check("torch", "ok", f"{answer.torch}, {kind + runtime if runtime else 'CPU only'}")
+    yield DoctorCheck("torch", "ok", f"{answer.torch}, {kind + runtime if runtime else 'CPU only'}")
     yield _device(answer)
     if off := answer.hooks_off:
         advice = "`run` works without recording; `watch` and `pin` work on what torch writes itself"
-        yield Check("hooks", "note", f"off: {off}", advice)
+        yield DoctorCheck("hooks", "note", f"off: {off}", advice)
     elif forbidden := hooks_forbidden(os.environ):
-        yield Check("hooks", "bad", "kept out", forbidden)
+        yield DoctorCheck("hooks", "bad", "kept out", forbidden)
     else:
-        yield Check("hooks", "ok", "fit this torch")
+        yield DoctorCheck("hooks", "ok", "fit this torch")
     if off := answer.templates_off:
-        yield Check("templates", "note", f"off: {off}", "`run --templates` offers none of ours")
+        yield DoctorCheck(
+            "templates", "note", f"off: {off}", "`run --templates` offers none of ours"
+        )
     else:
-        yield Check("templates", "ok", "fit this torch")
+        yield DoctorCheck("templates", "ok", "fit this torch")
     yield _triton_target(answer)
 
 
-def _device(answer: Environment) -> Check:
+def _device(answer: Environment) -> DoctorCheck:
     units = f", {answer.compute_units} compute units" if answer.compute_units else ""
     arch = f" ({answer.arch})" if answer.arch else ""
     value = f"{answer.device}{arch}{units}"
     if answer.gpu:
-        return Check("device", "ok", value)
-    return Check("device", "note", value, "no GPU is visible to torch; tunings are the CPU's")
+        return DoctorCheck("device", "ok", value)
+    return DoctorCheck("device", "note", value, "no GPU is visible to torch; tunings are the CPU's")
 
 
-def _triton_target(answer: Environment) -> Check:
-    """What our Triton template can be made for, in the Python that has torch."""
+def _triton_target(answer: Environment) -> DoctorCheck:
+    """Check the target of our Triton templates in the Python that has torch."""
     if off := answer.triton_off:
-        return Check("target triton", "note", "off", off)
-    return Check(f"target triton:{answer.triton_target}", "ok", f"Triton {answer.triton}")
+        return DoctorCheck("target triton", "note", "off", off)
+    return DoctorCheck(f"target triton:{answer.triton_target}", "ok", f"Triton {answer.triton}")
 
 
-def _cache(layout: Layout) -> Iterator[Check]:
+def _cache(layout: Layout) -> Iterator[DoctorCheck]:
     if not layout.root.exists():
         advice = "it appears with the first torch.compile that tunes"
-        yield Check("cache dir", "note", f"{layout.root} does not exist yet", advice)
+        yield DoctorCheck("cache dir", "note", f"{layout.root} does not exist yet", advice)
         return
     try:
         safe.check_folder(layout.root, layout.home)
         writable = os.access(layout.root, os.W_OK | os.X_OK)
     except StoreError as error:
-        yield Check("cache dir", "bad", str(layout.root), str(error))
+        yield DoctorCheck("cache dir", "bad", str(layout.root), str(error))
     else:
         yield (
-            Check("cache dir", "ok", str(layout.root))
+            DoctorCheck("cache dir", "ok", str(layout.root))
             if writable
-            else Check("cache dir", "bad", f"{layout.root} is read-only", "pins need to write")
+            else DoctorCheck(
+                "cache dir", "bad", f"{layout.root} is read-only", "pins need to write"
+            )
         )
     caches, problems = read_caches(layout)
     entries = sum(len(cache.entries) for cache in caches)
-    yield Check("tunings", "ok", f"{entries} in {counted(len(caches), 'cache file')}")
+    yield DoctorCheck("tunings", "ok", f"{entries} in {counted(len(caches), 'cache file')}")
     for problem in problems:
-        yield Check("tunings", "bad", problem.source, problem.what)
+        yield DoctorCheck("tunings", "bad", problem.source, problem.what)
     for name, folder in (("fxgraph", layout.fxgraph), ("aotautograd", layout.aotautograd)):
         graphs = sum(1 for path in folder.glob("**/*") if path.is_file())
-        yield Check(f"{name} cache", "ok", counted(graphs, "compiled graph"))
+        yield DoctorCheck(f"{name} cache", "ok", counted(graphs, "compiled graph"))
     logs = list(layout.sessions.glob("*.jsonl"))
-    yield Check("sessions", "ok", counted(len(logs), "event log"))
+    yield DoctorCheck("sessions", "ok", counted(len(logs), "event log"))
     yield from leftover_checks(layout)
 
 
-def leftover_checks(layout: Layout) -> Iterator[Check]:
-    """What lies there and is of no use, or waits for a command."""
+def leftover_checks(layout: Layout) -> Iterator[DoctorCheck]:
+    """Check for old files that `prune` would remove."""
     with contextlib.suppress(StoreError):  # the cache dir's own check says it
         found = leftovers(layout, time.time())
         if found.old:
             value = f"{len(found.old)} cut off, or not used for {DAYS:g} days, "
             value += fmt.size(found.size)
-            yield Check("old files", "note", value, "`rocm-tui prune --yes` removes them")
+            yield DoctorCheck("old files", "note", value, "`rocm-tui prune --yes` removes them")
 
 
-def _pins(layout: Layout) -> Iterator[Check]:
+def _pins(layout: Layout) -> Iterator[DoctorCheck]:
     try:
         statuses = pin_states(layout)
     except StoreError as error:
-        yield Check("pins", "bad", str(layout.pins), str(error))
+        yield DoctorCheck("pins", "bad", str(layout.pins), str(error))
         return
-    yield Check("pins", "ok", f"{len(statuses):,}")
+    yield DoctorCheck("pins", "ok", f"{len(statuses):,}")
     for status in statuses:
         if status.state != "active":
             advice = "`rocm-tui pins --reconcile`" if status.state == "drifted" else status.detail
-            yield Check("pins", "note", f"{status.pin.id} is {status.state}", advice)
+            yield DoctorCheck("pins", "note", f"{status.pin.id} is {status.state}", advice)
 
 
-def _inotify() -> Iterator[Check]:
+def _inotify() -> Iterator[DoctorCheck]:
     limit = Path("/proc/sys/fs/inotify/max_user_watches")
     if not limit.exists():
-        yield Check("inotify", "note", "not on this system", "`watch` polls the files instead")
+        yield DoctorCheck(
+            "inotify", "note", "not on this system", "`watch` polls the files instead"
+        )
         return
-    yield Check("inotify", "ok", counted(int(limit.read_text()), "watch", "watches") + " allowed")
+    yield DoctorCheck(
+        "inotify", "ok", counted(int(limit.read_text()), "watch", "watches") + " allowed"
+    )
 
 
-def _compilers() -> Iterator[Check]:
+def _compilers() -> Iterator[DoctorCheck]:
     compiler = os.environ.get("CXX", "g++")
     path = shutil.which(compiler)
     if path is None:
         advice = "Inductor compiles its CPU kernels with it; install g++ or set CXX"
-        yield Check("C++ compiler", "note", f"{compiler} is missing", advice)
+        yield DoctorCheck("C++ compiler", "note", f"{compiler} is missing", advice)
         return
     try:
         version = subprocess.run(
@@ -247,20 +257,20 @@ def _compilers() -> Iterator[Check]:
         )
     except subprocess.TimeoutExpired:
         advice = f"`{path} --version` did not end within {_COMPILER_PATIENCE:.0f} s"
-        yield Check("C++ compiler", "note", f"{compiler} does not answer", advice)
+        yield DoctorCheck("C++ compiler", "note", f"{compiler} does not answer", advice)
         return
     first = (version.stdout or version.stderr).partition("\n")[0]
-    yield Check("C++ compiler", "ok", first or path)
+    yield DoctorCheck("C++ compiler", "ok", first or path)
 
 
-def _kernel_targets() -> Iterator[Check]:
-    """What our own templates can be compiled for."""
+def _kernel_targets() -> Iterator[DoctorCheck]:
+    """Check the targets that our own templates can be compiled for."""
     for target in targets.report():
         name = f"target {target.target}"
         if target.available:
-            yield Check(name, "ok", f"{target.compiler} {target.version}".strip())
+            yield DoctorCheck(name, "ok", f"{target.compiler} {target.version}".strip())
         else:
-            yield Check(name, "note", "no compiler", str(target.reason))
+            yield DoctorCheck(name, "note", "no compiler", str(target.reason))
 
 
 _KINDS = {
@@ -275,10 +285,10 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """One file: what the checks say, and what they were made from."""
+    """The checks of one mega-cache file, and what they are based on."""
 
     path: str
-    checks: list[Check]
+    checks: list[DoctorCheck]
     mega: MegaCache | None = None
     hidden: Sequence[Hiding] = ()
     overwritten: Mapping[str, Overwriting] = field(default_factory=dict)
@@ -291,11 +301,11 @@ def examine_mega_cache(path: Path, layout: Layout) -> Examined:
         overwritten = {a.key: becomes for a, becomes in configurations(mega, layout)}
     except MegaCacheInvalid as error:
         advice = "write the bytes of torch.compiler.save_cache_artifacts()[0] to a file"
-        return Examined(str(path), [Check("mega-cache", "bad", str(error), advice)])
+        return Examined(str(path), [DoctorCheck("mega-cache", "bad", str(error), advice)])
     except StoreError as error:
-        return Examined(str(path), [Check("pins", "bad", str(layout.pins), str(error))])
+        return Examined(str(path), [DoctorCheck("pins", "bad", str(layout.pins), str(error))])
     checks = [
-        Check("mega-cache", "ok", f"{path}: {_bytes(mega.size)}, its checksum is right"),
+        DoctorCheck("mega-cache", "ok", f"{path}: {_bytes(mega.size)}, its checksum is right"),
         *_contents(mega.artifacts),
         *_dangers(mega.artifacts),
         *_overwriting(overwritten),
@@ -304,9 +314,9 @@ def examine_mega_cache(path: Path, layout: Layout) -> Examined:
     return Examined(str(path), checks, mega, hidden, overwritten)
 
 
-def _contents(artifacts: Sequence[Artifact]) -> Iterator[Check]:
+def _contents(artifacts: Sequence[Artifact]) -> Iterator[DoctorCheck]:
     if not artifacts:
-        yield Check("artifacts", "note", "none")
+        yield DoctorCheck("artifacts", "note", "none")
     for kind in dict.fromkeys(artifact.type for artifact in artifacts):
         mine = [a for a in artifacts if a.type == kind and a.loaded]
         size = _bytes(sum(artifact.size for artifact in mine))
@@ -314,35 +324,37 @@ def _contents(artifacts: Sequence[Artifact]) -> Iterator[Check]:
         what = _KINDS.get(kind)
         if what is None:
             advice = "PyTorch refuses a file with a type that it does not know"
-            yield Check(name, "note", f"{len(mine)} of an unknown type, {size}", advice)
+            yield DoctorCheck(name, "note", f"{len(mine)} of an unknown type, {size}", advice)
         else:
             many = what.replace(" of", "s of", 1) if " of" in what else ""
-            yield Check(name, "ok", f"{counted(len(mine), what, many)}, {size}")
+            yield DoctorCheck(name, "ok", f"{counted(len(mine), what, many)}, {size}")
         passed_over = sum(artifact.type == kind for artifact in artifacts) - len(mine)
         if passed_over:
             value = f"{passed_over} more that PyTorch passes over when it loads the file"
             advice = "it was saved twice by one process; save once, after all is compiled"
-            yield Check(name, "note", value, advice)
+            yield DoctorCheck(name, "note", value, advice)
 
 
-def _dangers(artifacts: Sequence[Artifact]) -> Iterator[Check]:
+def _dangers(artifacts: Sequence[Artifact]) -> Iterator[DoctorCheck]:
     odd = [artifact for artifact in artifacts if artifact.leads_out]
     if odd:
         value = counted(len(odd), "name")
         value += f" that PyTorch never gives, such as {brief(odd[0].key, 60)}"
         advice = "loading it may write outside of the cache dir: do not load it"
-        yield Check("names", "bad", value, advice)
+        yield DoctorCheck("names", "bad", value, advice)
 
 
-def _overwriting(overwritten: Mapping[str, Overwriting]) -> Iterator[Check]:
+def _overwriting(overwritten: Mapping[str, Overwriting]) -> Iterator[DoctorCheck]:
     if overwritten:
         counts = Counter(overwritten.values())
         value = f"{counts['new']} new, {counts['same']} as here, {counts['other']} would replace"
         others = noun(counts["other"], "another", "others")
-        yield Check("configurations", "note" if counts["other"] else "ok", f"{value} {others}")
+        yield DoctorCheck(
+            "configurations", "note" if counts["other"] else "ok", f"{value} {others}"
+        )
 
 
-def _hiding(hidden: Sequence[Hiding]) -> Iterator[Check]:
+def _hiding(hidden: Sequence[Hiding]) -> Iterator[DoctorCheck]:
     for key, pin in {hiding.pin.key: hiding.pin for hiding in hidden}.items():
         mine = [hiding for hiding in hidden if hiding.pin.key == key]
         surely = [hiding for hiding in mine if hiding.verdict == "other"]
@@ -352,7 +364,9 @@ def _hiding(hidden: Sequence[Hiding]) -> Iterator[Check]:
         if not surely:
             advice = "the text does not tell their choice; `rocm-tui verify` does, after loading"
         verdict: Verdict = "bad" if surely else "note"
-        yield Check("pin", verdict, f"{value} by {count}: {mine[0].artifact.key[:12]}", advice)
+        yield DoctorCheck(
+            "pin", verdict, f"{value} by {count}: {mine[0].artifact.key[:12]}", advice
+        )
 
 
 def _bytes(count: int) -> str:

@@ -41,15 +41,14 @@ from rocm_tui.actions.pin import (
     pinnable,
     plan_pin,
 )
-from rocm_tui.actions.trial import CAPTURE, NotTried, Trying, text_of
+from rocm_tui.actions.trial import CAPTURE, GraphTrial, NotTried, text_of
 from rocm_tui.config.reading import config
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import R, RunJob
 from rocm_tui.search.candidates import is_known, to_measure, with_candidates, with_single_times
-from rocm_tui.search.standing import Gain, last_said, standing
-from rocm_tui.search.steps import finished, next_step
+from rocm_tui.search.steps import Gain, finished, last_said, next_step, search_status
 from rocm_tui.search.types import (
     VERSION,
     Candidate,
@@ -70,9 +69,11 @@ Rows = Mapping[TuningKey, Row]
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What a search does: its next step, None at its end; seconds that are left. `anew` says in a
-    sentence why an earlier search does not count."""
+class SearchProgress:
+    """The next step of a search, None at its end, and the seconds that are left.
+
+    `anew` is a sentence why an earlier search does not count.
+    """
 
     search: Search
     step: Step | None
@@ -81,7 +82,7 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class PinProposal:
     """A choice that the search proposes to pin, in the place of what Inductor takes. `graph` is
     what the trial said in which it was found."""
 
@@ -106,11 +107,11 @@ def pick_graph(graphs: Sequence[GraphRow], wanted: str | None = None) -> GraphRo
 
 
 def rows_of(graph: GraphRow) -> Rows:
-    """The tunings that the graph holds, as far as a source tells of them."""
+    """Return the known tunings of a graph."""
     return {key: held.row for key, held in graph.tunings.items() if held.row is not None}
 
 
-class Improving:
+class GraphSearch:
     """One run of a search; `go` makes it, `search` is its present state, `budget` its seconds."""
 
     def __init__(
@@ -122,7 +123,7 @@ class Improving:
         budget: float | None = None,
         within: float = stats.NEAR,
         restart: bool = False,
-        tell: Callable[[News], None] = lambda news: None,
+        tell: Callable[[SearchProgress], None] = lambda news: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
@@ -141,14 +142,14 @@ class Improving:
     def go(self) -> Search:
         """Search until the budget is spent or nothing is left to try. Whatever ends it, the steps
         that were made are kept. Raises NotTried, SearchUnreadable, AlreadyRunning, StoreErrors."""
-        with alone(self._layout, self._graph.id):
+        with only_search(self._layout, self._graph.id):
             search = self._begin()
             self._end = self._clock() + self.budget
             while True:
                 self.search = search
                 left = self._end - self._clock()
                 step = next_step(search, left, self.budget)
-                self._tell(News(search, step, max(left, 0.0), self._anew))
+                self._tell(SearchProgress(search, step, max(left, 0.0), self._anew))
                 if step is None:
                     return search
                 if isinstance(step, MeasureStep):
@@ -193,7 +194,7 @@ class Improving:
         begun = self._clock()
         result, failed = None, ""
         try:
-            trying = Trying(
+            trying = GraphTrial(
                 _fresh(self._run) if step.fresh else self._run,
                 self._layout,
                 search.graph,
@@ -246,8 +247,10 @@ def new_search(layout: Layout, graph: GraphRow, within: float) -> Search:
 
 
 def _cached(layout: Layout, graph: GraphRow) -> dict[TuningKey, dict[str, float]]:
-    """What the caches say of the graph's tunings without pins: milliseconds by choice. Those of the
-    system that the graph was compiled on, where it is known."""
+    """Return the times in caches of the graph's tunings without pins, by choice.
+
+    Only the caches of the system that the graph was compiled on count, if that is known.
+    """
     system = graph.session.system_hash if graph.session else None
     paths = [path for path in cache_paths(layout) if system in (None, path.name)]
     cached: dict[TuningKey, dict[str, float]] = {}
@@ -288,7 +291,7 @@ def _subject(
 
 
 def _current(tuning: Tuning, cached: Mapping[str, float]) -> Choice | None:
-    """The choice that Inductor takes without pins: the fastest one of its cache."""
+    """Return the choice that Inductor takes without pins: the fastest one of its cache."""
     known = [(ms, hash) for hash, ms in cached.items() if isfinite(ms)]
     fastest = min(known)[1] if known else None
     choices = [choice for choice in tuning.choices if choice.hash == fastest]
@@ -305,31 +308,30 @@ def is_finished(search: Search) -> bool:
 
 def result_of(search: Search) -> Gain | None:
     """The gain that is sure; None where there is none."""
-    return standing(search).sure
+    return search_status(search).sure
 
 
-def proposals(search: Search) -> tuple[Proposal, ...]:
+def proposals(search: Search) -> tuple[PinProposal, ...]:
     """The pins that make up the gain that is sure."""
-    sure = standing(search).sure
+    sure = search_status(search).sure
     return () if sure is None else proposals_of(search, sure.arm)
 
 
-def proposals_of(search: Search, arm: Arm) -> tuple[Proposal, ...]:
+def proposals_of(search: Search, arm: Arm) -> tuple[PinProposal, ...]:
     """The choices of an arm, the heaviest tuning first."""
     wanted = {swap.key: swap.hash for swap in arm}
     found = []
     for subject in search.subjects:
         candidate = subject.candidate(wanted.get(subject.key, ""))
         if candidate is not None:
-            found.append(Proposal(subject, candidate, last_said(search, subject, candidate)))
+            found.append(PinProposal(subject, candidate, last_said(search, subject, candidate)))
     return tuple(found)
 
 
 def plan_proposals(
-    wanted: Sequence[Proposal], rows: Rows, sessions: Mapping[str, Session], layout: Layout
+    wanted: Sequence[PinProposal], rows: Rows, sessions: Mapping[str, Session], layout: Layout
 ) -> list[tuple[Pinnable, PinPlan]]:
-    """What each pin would change; changes nothing. Raises NotPinnable, NoSuchChoice and
-    StoreErrors."""
+    """Plan each pin, changing nothing. Raises NotPinnable, NoSuchChoice and StoreErrors."""
     found = []
     for proposal in wanted:
         row = rows.get(proposal.subject.key)
@@ -359,7 +361,7 @@ MAX_BYTES = 64 << 20
 
 
 class SearchUnreadable(RocmTuiError):
-    """What lies in the place of a search is none; one line says why."""
+    """The file of a search does not hold one; one line says why."""
 
 
 class AlreadyRunning(RocmTuiError):
@@ -374,8 +376,8 @@ def search_path(layout: Layout, graph: str) -> Path:
 
 
 @contextlib.contextmanager
-def alone(layout: Layout, graph: str) -> Iterator[None]:
-    """Nobody else searches for this graph meanwhile. Raises AlreadyRunning and StoreErrors."""
+def only_search(layout: Layout, graph: str) -> Iterator[None]:
+    """Keep other processes from improving this graph. Raises AlreadyRunning and StoreErrors."""
     path = search_path(layout, graph)
     safe.make_folder(layout.root, path.parent)
     try:
@@ -418,7 +420,7 @@ def _fits(attempt: Try, subjects: int) -> bool:
 
 
 def write_search(layout: Layout, search: Search) -> None:
-    """The caller is `alone`. Raises StoreErrors."""
+    """Keep a search; the caller holds `only_search`. Raises StoreErrors."""
     path = search_path(layout, search.graph)
     safe.check_file(layout.root, path)
     safe.write_atomic(path, (dumps(to_json(search)) + "\n").encode())

@@ -14,9 +14,8 @@ from backend.tables.model import Device, Table
 from backend.tables.registry import TableDamaged, read_table
 from rocm_tui.actions.tables import tables_below
 from rocm_tui.errors import NoSuchSource
-from rocm_tui.tables.findings import Given, Linted
+from rocm_tui.tables.findings import NOTHING, Given, Linted, RowFindings, findings_by_row
 from rocm_tui.tables.lint import found_in, lint
-from rocm_tui.tables.marks import NOTHING, Marks, marks_of
 
 _T = TypeVar("_T")
 MOST_ROWS = 100_000
@@ -55,7 +54,7 @@ class Checked:
     """The findings in the tables of the screen, for `device`; `left_out` tables were not checked,
     since they go beyond `MOST_ROWS`."""
 
-    marks: Marks = NOTHING
+    marks: RowFindings = NOTHING
     device: Device | None = None
     left_out: int = 0
 
@@ -69,9 +68,9 @@ async def lint_tables(tables: Sequence[Table]) -> Checked:
             checked.append(table)
     device, cancelled = device_here(), Event()
 
-    def check() -> Marks:
+    def check() -> RowFindings:
         found = found_in(_until(cancelled, checked), Given(device), each=True)
-        return marks_of(_until(cancelled, found))
+        return findings_by_row(_until(cancelled, found))
 
     try:
         marks = await asyncio.to_thread(check)
@@ -125,9 +124,9 @@ def device_here(nodes: Path = _KFD) -> Device | None:
 
 def _device_of(properties: str) -> Device | None:
     """The steps of an architecture are hexadecimal: 90010 is gfx90a."""
-    told = dict(line.split(None, 1) for line in properties.splitlines() if " " in line)
+    fields = dict(line.split(None, 1) for line in properties.splitlines() if " " in line)
     version, simds, each = (
-        int(told.get(name, "0")) for name in ("gfx_target_version", "simd_count", "simd_per_cu")
+        int(fields.get(name, "0")) for name in ("gfx_target_version", "simd_count", "simd_per_cu")
     )
     if not version:
         return None

@@ -130,7 +130,7 @@ class Measuring:
         return measurement_of(self._do(self._job) if self._settled else self._first())
 
     def _first(self) -> MeasureResult:
-        """Where no mode offers all the choices, the mode that offers the most of them."""
+        """Find the mode that offers all choices, else the one that offers most of them."""
         [(_, answers)] = try_modes(
             [self._job],
             lambda job, mode: self._do(replace(job, mode=mode)),
@@ -167,7 +167,7 @@ class Measuring:
 
 
 def measurement_of(result: MeasureResult) -> Measurement:
-    """What a worker measured. Raises NotMeasured."""
+    """Return the worker's measurement. Raises NotMeasured."""
     if result.measurement is None or not result.ok:
         raise NotMeasured(plain(result.reason or "the worker gave no measurement"))
     return result.measurement
@@ -181,8 +181,10 @@ class PeakElsewhere(RocmTuiError):
 
 
 def require_here(machine: TunedDevice) -> None:
-    """Raises PeakElsewhere for a CPU of another host, and for a device that no source names; which
-    GPU there is only a worker tells."""
+    """Raise PeakElsewhere for a CPU of another host, and for an unknown device.
+
+    Which GPU there is only a worker can say.
+    """
     if not machine.name:
         raise PeakElsewhere(
             "No source names the device that these were tuned on, so no peak is theirs; a session "
@@ -207,7 +209,7 @@ def measure_machine(machine: TunedDevice, layout: Layout, python: str | None) ->
 
 
 def _read(result: PeakResult) -> tuple[TunedDevice, Peak]:
-    """Which device was measured, and what it reached."""
+    """Return the device that was measured, and its peak."""
     machine = TunedDevice(result.device, result.arch, result.compute_units)
     source = "measured here: square products, a copy"
     if result.device == "cpu":
@@ -240,8 +242,10 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """What is to be measured, that which matters most first. Of tunings with one key one is
-    measured, which tells of all. `others` cannot be measured here."""
+    """The tunings to measure, the most important first.
+
+    Of tunings with one key one is measured, for all of them. `others` cannot be measured here.
+    """
 
     suspects: tuple[Suspect, ...]
     others: int = 0
@@ -261,7 +265,7 @@ class Suspects:
 
 
 def time_of(row: Row) -> float:
-    """The time of the winner, which stands for how much of a program it is."""
+    """Return the time of the winner, as an estimate of its share of a program."""
     return stats.time_ms(row.tuning, stats.winner(row.tuning)) or 0.0
 
 

@@ -35,7 +35,7 @@ class Pinnable:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What became of a pin, as read back."""
+    """The state of a pin, as read back."""
 
     choice: Choice
     report: PinReport
@@ -82,14 +82,16 @@ def pinnable(
 
 
 def plan_pin(wanted: Pinnable, layout: Layout) -> PinPlan:
-    """What pinning it would change; changes nothing. Raises StoreError."""
+    """Plan what pinning it would change, changing nothing. Raises StoreError."""
     system = system_hash(wanted.row, wanted.sessions, layout)
     return PinStore(layout).plan(system, wanted.key, wanted.hash, wanted.choice.config)
 
 
 def check_plan(wanted: Pinnable, plan: PinPlan, layout: Layout) -> None:
-    """Of a pin among others, before the first is made. Raises StoreError, also where it would
-    change something else than `plan` tells."""
+    """Check one of several pins before the first is made.
+
+    Raises StoreError, also if it would now change something else than in `plan`.
+    """
     check_agreed(plan, plan_pin(wanted, layout))
 
 
@@ -125,7 +127,8 @@ def list_pins(layout: Layout) -> tuple[Pin, ...]:
 
 
 def take_back(pins: Sequence[Pin], layout: Layout) -> None:
-    """Restore what these pins changed. Raises StoreError, also where another stands there now."""
+    """Restore what these pins changed. Raises StoreError, also if another pin replaced one of
+    them."""
     store = PinStore(layout)
     group = new_group("unpin") if len(pins) > 1 else None
     for pin in pins:
@@ -149,23 +152,27 @@ def reapply_pins(layout: Layout, *, thorough: bool = False) -> list[PinStatus]:
 
 
 def pin_history(layout: Layout) -> tuple[HistoryEntry, ...]:
-    """What was pinned and taken back, oldest first. Raises StoreError."""
+    """Return what was pinned and unpinned, oldest first. Raises StoreError."""
     return PinStore(layout).history()
 
 
 def next_step_back(layout: Layout) -> Undo | None:
-    """What `step_back` would undo: a pin or an unpin, or all those of one command; None if nothing
-    is left. Raises StoreError."""
+    """Return what `step_back` would undo: a pin or an unpin, or all those of one command.
+
+    None if nothing is left. Raises StoreError.
+    """
     return next_undo(layout)
 
 
 def step_back(layout: Layout, step: Undo) -> list[PinReport]:
-    """Undo this, all of it or nothing. Raises StoreError, also if it is not the next step any
-    more."""
+    """Undo this step, all of it or nothing. Raises StoreError, also if it is no longer the next
+    step."""
     return undo(layout, step)
 
 
 def migrate_pins(layout: Layout) -> None:
-    """Hold pins of an older version as pins are held now: as they stand they break programs that do
-    not offer their choice. Raises StoreError."""
+    """Convert pins of an older version, which break programs that do not offer their choice.
+
+    Raises StoreError.
+    """
     PinStore(layout).migrate()

@@ -24,7 +24,7 @@ from rocm_tui.actions.trial import NotTried, text_of
 from rocm_tui.config.reading import config
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.run import RunJob, RunJobAt, try_modes
-from rocm_tui.search.proof import Proof, note_with
+from rocm_tui.search.types import GraphProof, note_with
 from rocm_tui.session.graph_rows import GraphRow
 
 PAIRS = 8
@@ -43,7 +43,7 @@ def pins_of(graph: GraphRow, statuses: Sequence[PinStatus]) -> tuple[PinStatus, 
 
 
 class Proving:
-    """Runs the pairs. `tell` hears of each process before it starts: its number, of how many."""
+    """Runs the pairs. `tell` is called before each process with its number and their total."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Proving:
         if not pins_of(graph, PinStore(layout).status()):
             raise NotTried(f"nothing that graph {graph.id} holds is pinned, so there is no proof")
 
-    def go(self) -> Proof:
+    def go(self) -> GraphProof:
         """Raises JobError, NotTried and StoreErrors."""
         private = Layout(self._layout.graphs / "prove")
         self._copy(private)
@@ -100,7 +100,7 @@ class Proving:
             safe.write_atomic(path, text.data)
 
     def _arm(self, run: RunJob) -> TrialArm:
-        """One process: the graph as it is compiled there. Raises NotTried."""
+        """Run one process, which compiles the graph. Raises NotTried."""
         result = self._ask(run)
         if result.trial is None or not result.ok or not result.trial.arms:
             raise NotTried(plain(result.reason or "the worker gave no trial"))
@@ -119,13 +119,13 @@ class Proving:
         self._mode, result = list(answers.items())[-1]
         return result
 
-    def _proof(self, without: Sequence[TrialArm], pinned: Sequence[TrialArm]) -> Proof:
+    def _proof(self, without: Sequence[TrialArm], pinned: Sequence[TrialArm]) -> GraphProof:
         times = [
             {0: before.ms or 0.0, 1: after.ms or 0.0}
             for before, after in zip(without, pinned, strict=True)
         ]
         before, after = across_processes(times, error=ERROR)
-        return Proof(
+        return GraphProof(
             graph=self._graph.id,
             pins=pins_of(self._graph, PinStore(self._layout).status()),
             ratio=after.ratio,
@@ -143,7 +143,7 @@ class Proving:
 # The figure goes into the notes of the pins.
 
 
-def annotate(layout: Layout, proof: Proof, figure: str) -> list[Pin]:
+def annotate(layout: Layout, proof: GraphProof, figure: str) -> list[Pin]:
     """Put the figure into the notes of the graph's pins. Raises StoreErrors."""
     store = PinStore(layout)
     pins = [status.pin for status in proof.pins]

@@ -146,7 +146,7 @@ def _flex_pin(record: Record, choices: Sequence[Choice]) -> FlexChoice:
 
 
 class _Origins:
-    """Where pins come from, as sessions, cache files and, where they are silent, a worker tell."""
+    """Finds where pins come from in sessions and cache files, else by asking a worker."""
 
     def __init__(self, layout: Layout, model: Model, python: str | None) -> None:
         self._layout = layout
@@ -163,8 +163,10 @@ class _Origins:
         return known if known.arch else completed(known, self._ask())
 
     def config(self, id: str, hashes: Collection[str]) -> dict[str, str]:
-        """The configuration of a choice, where a session or a log tells it; `hashes` are those of
-        all devices."""
+        """Return the configuration of a choice, if a session or a log has it.
+
+        `hashes` are those of all devices.
+        """
         for row in self._model.rows():
             for choice in row.tuning.choices if row.id == id else ():
                 if choice.hash in hashes and choice.config:
@@ -172,7 +174,7 @@ class _Origins:
         return {}
 
     def _ask(self) -> Mapping[str, object]:
-        """What the user's torch says of this machine; nothing where there is none."""
+        """Return what the user's torch reports of this machine; empty if there is none."""
         if self._environment is None:
             try:
                 self._environment = asdict(_ask_worker(self._layout, self._python))
@@ -182,7 +184,7 @@ class _Origins:
 
 
 def _ask_worker(layout: Layout, python: str | None) -> Environment:
-    """What the user's torch says of this machine. Raises NoTorchPython and JobError."""
+    """Return what the user's torch reports of this machine. Raises NoTorchPython and JobError."""
     return run_job(EnvironmentJob(), python=find_python(python), cache_dir=layout.root)
 
 
@@ -192,7 +194,7 @@ def export_text(pins: Sequence[SharedPin]) -> str:
 
 
 def unknown_origins(pins: Sequence[SharedPin]) -> dict[str, list[str]]:
-    """What an import will not be able to check: the ids of the pins that lack it, by its name."""
+    """Return what an import cannot check: the ids of the pins that lack it, by its name."""
     products = [pin for pin in pins if not is_table_op(pin.op)]
     lacking = {
         name: [pin.id for pin in products if getattr(pin.machine, name) is None]
@@ -225,8 +227,7 @@ class ImportCutShort(RocmTuiError):
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """What an import would do: a step for each pin, and how the machines that they come from differ
-    from this one."""
+    """What an import would do: a step for each pin, and how the machines differ from this one."""
 
     share: Share
     here: Machine

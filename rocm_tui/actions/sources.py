@@ -21,7 +21,7 @@ from backend.pins.store import PinStore
 from backend.sharing.share import FORMAT, Share, SharedPin, read_share
 from rocm_tui.actions.pin import pin_history
 from rocm_tui.compare.comparison import of_sessions, whole
-from rocm_tui.compare.types import Part
+from rocm_tui.compare.types import TuningSet
 from rocm_tui.errors import NoSuchSource, NoSuchTuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.sources import read_sources, with_tunings
@@ -136,7 +136,7 @@ def known_graphs(layout: Layout, sources: Sequence[str] = ()) -> list[GraphRow]:
 
 def read_part(
     layout: Layout, name: str, text: str, also: Sequence[str]
-) -> tuple[Part, Sequence[Fault]]:
+) -> tuple[TuningSet, Sequence[Fault]]:
     """Load one part of a comparison, and what could not be read.
 
     `text` is a source or a session of the cache dir, `name` is what the person calls this part: `A`

@@ -27,21 +27,23 @@ from backend.tables.registry import read_table, tuner_at, tuner_named
 from rocm_tui.errors import NoSuchTuning, UsageError
 from rocm_tui.ingest.formats.tuned_table import NAMES, tuning_of
 from rocm_tui.ingest.records import SourceStatus
-from rocm_tui.tables.shelf import Shelf, Shelved
+from rocm_tui.tables.collection import TableCollection, TableRow
 
 SUFFIXES = (".csv", ".json", ".txt", ".config", ".db", ".udb")
 """Of the files that are looked at in a folder."""
 MOST_FILES = 20_000
 """Of a folder."""
 Unread = Callable[[CacheUnreadable], Table | None]
-"""Is told what cannot be read, and may have a table for it, or raise."""
+"""Handles what cannot be read: returns a table for it, or raises."""
 
 
 def tables_within(
     room: int, paths: Iterable[str], known: Mapping[str, Table] | None = None
 ) -> tuple[list[Table], int]:
-    """Those that `room` bytes hold together, and how many there are besides: damaged, gone, or
-    beyond it. Of the paths that are `known` the table is there already."""
+    """Read the tables that fit into `room` bytes together; also return how many do not.
+
+    Damaged and missing tables are not read either. A table of `known` is not read again.
+    """
     tables: list[Table] = []
     left_out = 0
     for path in paths:
@@ -82,7 +84,7 @@ def _files(folder: Path, unread: Unread) -> list[Path]:
 
 
 def _may_be_file(path: Path) -> bool:
-    """Also what cannot be told: whoever reads it says so."""
+    """Whether it is a file; also if that is unknown, so that reading it reports the error."""
     try:
         return path.is_file()
     except OSError:
@@ -98,19 +100,21 @@ Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Shelving:
+class LoadedTables:
     """The tables that were read; `left_out` are damaged, gone, or beyond `MOST_SCREEN_BYTES`.
 
     `stamps` are those of all files before they were read, None for a file that is not there.
     """
 
-    shelf: Shelf
+    collection: TableCollection
     left_out: int = 0
     stamps: Mapping[str, Stamp | None] = field(default_factory=dict)
 
-    def changed_since(self, before: Shelving) -> frozenset[str]:
+    def changed_since(self, before: LoadedTables) -> frozenset[str]:
         """The files whose bytes are others than those read `before`, and those read only once."""
-        ours, theirs = ({table.path: table for table in one.shelf.tables} for one in (self, before))
+        ours, theirs = (
+            {table.path: table for table in one.collection.tables} for one in (self, before)
+        )
         paths = ours.keys() | theirs.keys()
         return frozenset(path for path in paths if ours.get(path) is not theirs.get(path))
 
@@ -120,11 +124,11 @@ def tables_among(sources: Iterable[SourceStatus]) -> list[str]:
     return [s.path for s in sources if s.format in NAMES]
 
 
-def shelve(paths: Iterable[str], before: Shelving | None = None) -> Shelving:
+def load_tables(paths: Iterable[str], before: LoadedTables | None = None) -> LoadedTables:
     """Read them whole; those that are as they were `before` are not read again, and whose bytes are
     the same is the same table. A million entries take a second or two."""
-    earlier = before or Shelving(Shelf(()))
-    known = {table.path: table for table in earlier.shelf.tables}
+    earlier = before or LoadedTables(TableCollection(()))
+    known = {table.path: table for table in earlier.collection.tables}
     paths = tuple(paths)
     now = stamps_of(paths)
     kept = {path: known[path] for path in known if earlier.stamps.get(path) == now.get(path)}
@@ -133,7 +137,7 @@ def shelve(paths: Iterable[str], before: Shelving | None = None) -> Shelving:
     tables = [
         old if old.data == table.data else table for old, table in zip(same, tables, strict=True)
     ]
-    return Shelving(Shelf(tables), left_out, now)
+    return LoadedTables(TableCollection(tables), left_out, now)
 
 
 def stamps_of(paths: Iterable[str]) -> dict[str, Stamp | None]:
@@ -143,14 +147,14 @@ def stamps_of(paths: Iterable[str]) -> dict[str, Stamp | None]:
 
 def _stamp(path: str) -> Stamp | None:
     try:
-        told = os.stat(path)  # noqa: PTH116
+        status = os.stat(path)  # noqa: PTH116
     except OSError:
         return None
-    return told.st_ino, told.st_mtime_ns, told.st_ctime_ns, told.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def values_in_words(table: Table, entry: Entry) -> str:
-    """What `pin` takes as its solution, as it is now: a word, or some `NAME=VALUE`."""
+    """Return the present solution in the form that `pin` takes: a word, or `NAME=VALUE` pairs."""
     editing = tuner_named(table.tuner).editing
     if editing is None:
         return entry.solution
@@ -164,8 +168,8 @@ _SHOWN_VALUES = 3
 """Of a long row: the first ones name the kernel."""
 
 
-def row_of(tuning: Tuning) -> Shelved | None:
-    """As the file has it now; None of what is no entry, or is not there any more."""
+def row_of(tuning: Tuning) -> TableRow | None:
+    """Return the row that a tuning was read from, as the file has it now; None if it has none."""
     if tuning.entry is None:
         return None
     path, line = tuning.sources[0], tuning.entry.line
@@ -177,9 +181,9 @@ def row_of(tuning: Tuning) -> Shelved | None:
     for number, at in enumerate(table.numbers):
         if at == line:
             entry = table.entries[number]
-            told = tuning_of(table.tuner, entry, problem, path)
-            if told.inputs_key == tuning.inputs_key:
-                return Shelved(table, entry)
+            read = tuning_of(table.tuner, entry, problem, path)
+            if read.inputs_key == tuning.inputs_key:
+                return TableRow(table, entry)
     return None
 
 
@@ -201,7 +205,7 @@ def is_place(text: str) -> bool:
     return found is not None and Path(found[1]).is_file()
 
 
-def row_at(text: str) -> Shelved:
+def row_at(text: str) -> TableRow:
     """The entry on the line of `FILE:LINE`. Raises NoSuchTuning and StoreErrors."""
     found = _PLACE.fullmatch(text)
     if found is None:
@@ -216,11 +220,11 @@ def row_at(text: str) -> Shelved:
         raise NoSuchTuning(
             f"line {line} of {found[1]} says again what line {meant.line} says, which is taken"
         )
-    return Shelved(table, entry)
+    return TableRow(table, entry)
 
 
 def _none_at(table: Table, line: int, path: str) -> str:
-    """With the line that may be meant: a step of a ladder has several."""
+    """Say that no entry begins on a line, with the line that may be meant."""
     why = f"on line {line} of {path} begins no entry of the {table.tuner} table"
     before = [number for number in table.numbers if number < line]
     near = before[-1] if before else next(iter(table.numbers), None)
@@ -228,7 +232,7 @@ def _none_at(table: Table, line: int, path: str) -> str:
 
 
 def pins_at(pins: Sequence[Pin], text: str) -> list[Pin]:
-    """Those of the row at `FILE:LINE`. Raises NoSuchTuning and StoreErrors."""
+    """Return the pins of the row at `FILE:LINE`. Raises NoSuchTuning and StoreErrors."""
     row = row_at(text)
     key, system = _key_of(row), table_system(Path(row.table.path))
     meant = [pin for pin in pins if (pin.key, pin.system_hash) == (key, system)]
@@ -237,13 +241,16 @@ def pins_at(pins: Sequence[Pin], text: str) -> list[Pin]:
     return meant
 
 
-def _key_of(row: Shelved) -> TuningKey:
+def _key_of(row: TableRow) -> TuningKey:
     return entry_key(row.table.tuner, row.entry)
 
 
-def solution_of(row: Shelved, text: str) -> Solution:
-    """What a person means by `text`: `NAME=VALUE,...`, a solution's name where the tuner has such,
-    or another table that has this very entry. Raises PinRefused, StoreErrors."""
+def solution_of(row: TableRow, text: str) -> Solution:
+    """Return the solution that a person means by `text`.
+
+    It is `NAME=VALUE,...`, a solution's name if the tuner has names, or another table that has this
+    entry. Raises PinRefused and StoreErrors.
+    """
     bare = editing_of(row.table).bare
     if Path(text).is_file():
         values = _values_in(Path(text), row)
@@ -259,26 +266,26 @@ def solution_of(row: Shelved, text: str) -> Solution:
     return Solution(values, label, written.decode("utf-8", "replace"))
 
 
-def _values_in(path: Path, row: Shelved) -> dict[str, str]:
-    """What another table of the same tuner says of the same entry."""
+def _values_in(path: Path, row: TableRow) -> dict[str, str]:
+    """Return the values of the same entry in another table of the same tuner."""
     other = read_table(path)
     if other.tuner != row.table.tuner:
         raise PinRefused(f"{path} is a table of {other.tuner}, not of {row.table.tuner}")
     there = entry_of(other, _key_of(row))
     if there is None:
         raise PinRefused(f"{path} has no entry for what {row.place} is for")
-    told = editing_of(other).values(there)
-    return {name: value for name, value in told.items() if value}
+    values = editing_of(other).values(there)
+    return {name: value for name, value in values.items() if value}
 
 
-def plan_row(row: Shelved, solution: Solution, layout: Layout) -> PinPlan:
-    """What pinning it would change; changes nothing. Raises StoreError."""
+def plan_row(row: TableRow, solution: Solution, layout: Layout) -> PinPlan:
+    """Plan what pinning it would change, changing nothing. Raises StoreError."""
     return _store(row, layout).plan(
         None, _key_of(row), solution.label, solution.values, table=Path(row.table.path)
     )
 
 
-def pin_row(row: Shelved, solution: Solution, layout: Layout, *, note: str = "") -> PinReport:
+def pin_row(row: TableRow, solution: Solution, layout: Layout, *, note: str = "") -> PinReport:
     """Write it into the table, whose other bytes stay. Raises StoreErrors."""
     return _store(row, layout).pin(
         None,
@@ -291,8 +298,8 @@ def pin_row(row: Shelved, solution: Solution, layout: Layout, *, note: str = "")
     )
 
 
-def _store(row: Shelved, layout: Layout) -> PinStore:
-    """Which does not parse the table again that the person has seen, if it still is as it was."""
+def _store(row: TableRow, layout: Layout) -> PinStore:
+    """Return a pin store that has the table, so that an unchanged file is not parsed again."""
     store = PinStore(layout)
     store.remember(row.table)
     return store

@@ -44,8 +44,8 @@ class NotTried(RocmTuiError):
 
 
 @dataclass(frozen=True, slots=True)
-class GraphText:
-    """The text of a captured graph, where it lies, and the hash that a person agrees to."""
+class CapturedGraph:
+    """The text of a captured graph, its path, and the hash that a person agrees to."""
 
     graph: str
     path: Path
@@ -62,7 +62,7 @@ class GraphText:
 
     @property
     def body(self) -> list[str]:
-        """What the graph computes: the lines from its `forward` on, but for blank ones."""
+        """The computation of the graph: the lines from its `forward` on, without blank ones."""
         lines = [line for line in self.lines if line.strip()]
         at = next((at for at, line in enumerate(lines) if "def forward(" in line), 0)
         return lines[at:]
@@ -91,7 +91,7 @@ def graph_for(row: Row, graphs: Sequence[GraphRow], wanted: str | None = None) -
     return max(kept, key=lambda graph: (graph.share or 0.0) * (graph.tunings[key].share or 0.0))
 
 
-def text_of(layout: Layout, graph: str) -> GraphText:
+def text_of(layout: Layout, graph: str) -> CapturedGraph:
     """Raises NotTried where it is not kept any more, or is no file to read."""
     if not (graph.isascii() and graph.isalnum()):
         raise NotTried(f"{plain(graph)!r} is no id of a graph")
@@ -105,14 +105,14 @@ def text_of(layout: Layout, graph: str) -> GraphText:
         raise NotTried(f"cannot read {path}: {error.strerror or error}") from error
     if len(data) > MOST_TEXT:
         raise NotTried(f"{path} has more than {MOST_TEXT >> 20} MiB, which is no graph's text")
-    return GraphText(graph, path, data)
+    return CapturedGraph(graph, path, data)
 
 
 def accepted_path(layout: Layout) -> Path:
     return layout.graphs / "accepted.json"
 
 
-def is_accepted(layout: Layout, text: GraphText) -> bool:
+def is_accepted(layout: Layout, text: CapturedGraph) -> bool:
     """Whether this person has agreed to run just this text. No, where that cannot be read or
     somebody else could have written it."""
     try:
@@ -122,7 +122,7 @@ def is_accepted(layout: Layout, text: GraphText) -> bool:
     return text.digest in _accepted(layout)
 
 
-def accept(layout: Layout, text: GraphText) -> None:
+def accept(layout: Layout, text: CapturedGraph) -> None:
     """Remember that a person agreed to run it. Raises StoreErrors."""
     path = accepted_path(layout)
     safe.make_folder(layout.root, path.parent)
@@ -146,8 +146,10 @@ def _accepted(layout: Layout) -> dict[str, float]:
 
 
 def private_cache(layout: Layout) -> Layout:
-    """Where trials are made: the autotune caches of `layout` without pins, and none of its compiled
-    graphs. Made, or brought up to date; nothing of the person's changes. Raises StoreErrors."""
+    """Make or update the cache dir of trials, and return it.
+
+    It has the autotune caches of `layout` without pins, and no compiled graphs. Raises StoreErrors.
+    """
     private = Layout(layout.trials)
     copy_unpinned(layout, private)
     return private
@@ -198,7 +200,7 @@ def arms_for(
     return (BASELINE, *((swap_of(row, choice),) for choice in choices))
 
 
-class Trying:
+class GraphTrial:
     """Tries arms of a captured graph, the first of which is the baseline, each time in a worker,
     which `run` gives the private cache dir of trials.
 
@@ -282,10 +284,10 @@ class Trying:
 
 
 def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
-    """What trials of the same arms, each in a process of its own, say together: the verdicts and
-    ratios come from how the processes differ. An arm that failed in one of them has failed.
+    """Combine trials of the same arms, each in its own process.
 
-    Raises ValueError on no trials.
+    The verdicts and ratios come from how the processes differ. An arm that failed in one of them
+    has failed. Raises ValueError if there are no trials.
     """
     if not trials:
         raise ValueError("no trials to combine")

@@ -68,8 +68,8 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a step is: the time between two lines that match `marker`, but for the first `skip`; or
-    a call of the graph `graph`, as our hooks record it."""
+    """The definition of a step: the time between two lines that match `marker`, without the first
+    `skip`; or a call of the graph `graph`, as our hooks record it."""
 
     marker: re.Pattern[str] | None = None
     graph: str | None = None
@@ -270,7 +270,7 @@ class _Runner:
         return NotTried(plain(f"the program {side} the pins {what}{said}{where}"))
 
     def _doubts(self) -> tuple[str, ...]:
-        """What the private caches show after both sides have compiled."""
+        """Return what is doubtful in the private caches after both sides have compiled."""
         code = {side: code_of(private) for side, private in self._layouts.items()}
         triton = any(record.op == TRITON for record in self._kernels)
         if not any(code.values()) and not triton:
@@ -304,7 +304,7 @@ def step_times(marks: Sequence[float]) -> list[float]:
 
 
 def code_of(layout: Layout) -> frozenset[bytes]:
-    """Digests of the code that Inductor wrote below a cache dir, wherever that lies."""
+    """Return digests of the code that Inductor wrote in a cache dir, independent of its path."""
     own = os.fsencode(layout.root)
     digests: set[bytes] = set()
     for path in layout.root.glob("??/*.py"):
@@ -317,7 +317,7 @@ def code_of(layout: Layout) -> frozenset[bytes]:
 
 
 def _called(path: Path, run: str, graph: str) -> Iterator[GraphCalled]:
-    """The last count of each graph with this id, where the log is one of the run."""
+    """Yield the last count of each graph with this id, if the log is one of the run."""
     events, _ = read_log(path)
     session = getattr(events[0], "session", None) if events else None
     if session is None or not session.id.startswith(run):
@@ -336,7 +336,7 @@ def pinned_kernels(pins: PinFile) -> tuple[Record, ...]:
 
 
 def environment(kernels: Sequence[Record], private: Layout) -> dict[str, str]:
-    """What a side needs beside its cache dir."""
+    """Return the environment that a side needs besides its cache dir."""
     if not any(record.op == TRITON for record in kernels):
         return {}
     folder = str(private.root / "autotuned")
@@ -344,8 +344,11 @@ def environment(kernels: Sequence[Record], private: Layout) -> dict[str, str]:
 
 
 def copy_times(kernels: Sequence[Record], private: Layout) -> None:
-    """Let the side with the pins have what Triton reads of them. One whose file is gone is left
-    out: that it was not launched is told. Raises UnsafePath and NotWritable."""
+    """Copy what Triton reads of the pins to the side with the pins.
+
+    A pin whose file is gone is left out; `not_launched` reports it. Raises UnsafePath and
+    NotWritable.
+    """
     for record in kernels:
         if record.op != TRITON:
             continue
@@ -360,7 +363,7 @@ def copy_times(kernels: Sequence[Record], private: Layout) -> None:
 
 
 def not_launched(kernels: Sequence[Record], private: Layout) -> list[Record]:
-    """Of which no process of the side with the pins took the pinned config."""
+    """Return the pins whose config no process of the side with the pins took."""
     taken: set[tuple[str, str, str]] = set()
     for path in sorted(private.sessions.glob("*.jsonl")):
         events, _ = read_log(path)

@@ -36,7 +36,7 @@ from rocm_tui.tables.untuned import TUNABLEOP_RUN, Untuned, untuned_lists
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedProducts:
     """`lines` to tune, `op,params` each, what is asked for most first. `left_out` says how many are
     not of those that TunableOp was asked for, and why; `others` are lists of other tuners."""
 
@@ -47,7 +47,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was tuned and is in the file; what was not, a reason by line; how many had a row there
+    """The rows that were tuned and written, the failures by line, how many products had a row
     already, and how many the budget left."""
 
     rows: list[Row] = field(default_factory=list)
@@ -56,8 +56,8 @@ class Outcome:
     skipped: int = 0
 
 
-def wanted_in(paths: Iterable[Path]) -> Wanted:
-    """What untuned lists and logs ask TunableOp for. Raises UsageError, NoSuchSource."""
+def wanted_in(paths: Iterable[Path]) -> WantedProducts:
+    """Read what untuned lists and logs request of TunableOp. Raises UsageError, NoSuchSource."""
     try:
         files = read_files(paths)
     except UsageError as error:
@@ -70,7 +70,7 @@ def wanted_in(paths: Iterable[Path]) -> Wanted:
     lines = tuple(dict.fromkeys(line for one in ours for line in one.text.splitlines()))
     fit = tuple(filter(is_product, lines))
     odd = [("with a word that no list can hold", len(lines) - len(fit))] * (len(lines) > len(fit))
-    return Wanted(
+    return WantedProducts(
         fit,
         (*(reason for one in ours for reason in one.left_out), *odd),
         tuple(one for one in lists if one.tuner != lookups.TUNABLEOP and one.rows),
@@ -88,11 +88,11 @@ def tune_products(
     budget: float | None = None,
     begins: Callable[[str, int, int], None] = lambda line, done, total: None,
 ) -> None:
-    """Tune `lines` and put what is fastest into `results`; `outcome` learns it as it comes.
+    """Tune `lines` and write the fastest solutions into `results`; `outcome` is updated meanwhile.
 
     Without `force` a product that has a row there is not tuned. After `budget` seconds no other one
-    is begun; `begins` is told each, how many are done, and of how many. Raises RocmTuiErrors and
-    StoreErrors, before anything is tuned where the file cannot take what PyTorch here will find.
+    is begun; `begins` is called for each with its number and their total. Raises RocmTuiErrors and
+    StoreErrors, before anything is tuned if the file cannot take what PyTorch here will find.
     """
     path = Path(os.path.realpath(results))
     with _folder(layout) as folder:

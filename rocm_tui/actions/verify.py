@@ -34,10 +34,12 @@ Tell = Callable[[int, Pin, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A pin, how many threads the process had that tuned it, and what its op was told besides its
-    inputs (`Problem.told`), where these are known. It is to be proved on each of `gpus`; without
-    any on whatever device the worker uses."""
+class PinToVerify:
+    """A pin, and what is known of its tuning: the threads of the process, the op's extra arguments
+    (`Problem.told`).
+
+    It is verified on each of `gpus`; if there are none, on the device that the worker uses.
+    """
 
     pin: Pin
     threads: int | None = None
@@ -49,9 +51,11 @@ class Asked:
         """The devices on which it is proved, one after another."""
         return self.gpus or (None,)
 
-    def on(self, device: str | None) -> Asked:
-        """The same on that GPU alone, where one is named. A pin of the CPU stays there. Raises
-        UsageError."""
+    def on(self, device: str | None) -> PinToVerify:
+        """Return it for that GPU alone, if one is named. A pin of the CPU stays there.
+
+        Raises UsageError.
+        """
         device_env(os.environ, device)
         if device in (None, CPU) or "'cuda'" not in self.pin.inputs:
             return self
@@ -73,8 +77,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class DevicesResult(VerifyResult):
-    """What several GPUs say of a pin together, and each of them by its index. It is `ok` if all
-    call the pinned choice; `reason` says which do, and why others do not."""
+    """The result of a pin on several GPUs, and of each of them by its index.
+
+    It is `ok` if all call the pinned choice; `reason` says which do, and why others do not.
+    """
 
     devices: Mapping[str, VerifyResult] = field(default_factory=dict)
 
@@ -110,8 +116,8 @@ def _on_devices(results: Mapping[int | None, VerifyResult]) -> str:
     return "; ".join(outcome.format(device_ranges(by_outcome[outcome])) for outcome in ordered)
 
 
-def _kind(asked: Asked) -> tuple[bool, str]:
-    """Pins that one process can verify stand side by side."""
+def _kind(asked: PinToVerify) -> tuple[bool, str]:
+    """Sort pins that one process can verify next to each other."""
     return is_own(asked.pin.hash), asked.pin.precision
 
 
@@ -132,7 +138,7 @@ class NotVerified(RocmTuiError):
 
 
 class Verifying:
-    """Use it in a `with` statement: its worker ends with it, unless it is one of the `kept`."""
+    """Verifies pins; its worker ends with the `with` statement unless it is one of the `kept`."""
 
     def __init__(
         self,
@@ -165,9 +171,8 @@ class Verifying:
         if self._ours:
             self._keeper.end()
 
-    def results(self, asked: Sequence[Asked]) -> Iterator[tuple[Pin, VerifyResult]]:
-        """Each pin with what the worker's jobs say of it, as soon as it is known for all of its
-        devices."""
+    def results(self, asked: Sequence[PinToVerify]) -> Iterator[tuple[Pin, VerifyResult]]:
+        """Yield each pin with its result, as soon as all of its devices have answered."""
         self._place = 1
         done: dict[int, dict[int | None, VerifyResult]] = {}
         for (question, gpu), answers in try_modes(
@@ -181,7 +186,7 @@ class Verifying:
                 self._place += 1
                 yield question.pin, of_devices(results)
 
-    def _answer(self, asked: Asked, gpu: int | None, mode: int) -> VerifyResult:
+    def _answer(self, asked: PinToVerify, gpu: int | None, mode: int) -> VerifyResult:
         """The worker's result; what becomes of the worker instead is a pin that is not verified."""
         if why := why_not_here(asked.pin):
             return _failed(why)
@@ -214,7 +219,7 @@ class Verifying:
 
 
 def keep_result(layout: Layout, pin: Pin, result: VerifyResult) -> None:
-    """Keep with the pin what a worker has seen; where that told nothing, nothing."""
+    """Record with the pin what a worker has seen, if that proves anything."""
     if result.ok or result.hash:
         what = result.reason or f"torch {result.torch}"
         _keep(layout, pin, ok=result.ok, by="verify", torch=result.torch, what=plain(what))
@@ -226,12 +231,12 @@ def keep_program(layout: Layout, pin: Pin, *, ok: bool, program: str) -> None:
 
 
 def _keep(layout: Layout, pin: Pin, *, ok: bool, by: str, torch: str, what: str) -> None:
-    """What was seen stays true where it cannot be kept."""
+    """Record a proof; what was seen stays true if it cannot be written."""
     with suppress(StoreError, OSError):
         PinStore(layout).keep_proof(pin, ok=ok, by=by, torch=torch, what=brief(what, 200))
 
 
-def verify(run: RunJob, asked: Asked) -> VerifyResult:
+def verify(run: RunJob, asked: PinToVerify) -> VerifyResult:
     """Prove one pin in what `run` has, on each of its devices. Raises JobError."""
     pin = asked.pin
     if why := why_not_here(pin):
@@ -245,7 +250,7 @@ def verify(run: RunJob, asked: Asked) -> VerifyResult:
 
 
 def _final(answers: Mapping[int, VerifyResult]) -> VerifyResult:
-    """Of the modes that were tried, the one that is sure, else the first."""
+    """Return the conclusive result of the modes that were tried, else the first."""
     sure = (answer for answer in answers.values() if answer.conclusive)
     return next(sure, answers[min(answers)])
 

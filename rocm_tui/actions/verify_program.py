@@ -39,7 +39,7 @@ from backend.pins.graphs.text import GraphText, read_graph_text
 from backend.pins.store import PinStore
 from rocm_tui import environment as hook_env
 from rocm_tui.actions.sources import load_model
-from rocm_tui.actions.verify import Asked
+from rocm_tui.actions.verify import PinToVerify
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.ingest.formats.reader import json_object
 from rocm_tui.ingest.formats.torch_trace import TraceCode
@@ -50,7 +50,7 @@ _MOST_LAUNCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class FirstLaunch:
     """The first launch of a kernel with one key: the hash of the config, our inputs key, and
     whether the config was read from a file, so that none was timed."""
 
@@ -69,7 +69,7 @@ class Launch:
 
 
 class LaunchFolder:
-    """Where the program writes; use it in a `with` statement, in the end nothing is left."""
+    """The folder that the program's hooks write to; the `with` statement removes it."""
 
     def __init__(self, pins: Sequence[Pin]) -> None:
         """Raises RocmTuiError if the folder cannot be made."""
@@ -94,11 +94,11 @@ class LaunchFolder:
             return dict(env)
         return {**hook_env.hooked(env, ""), LAUNCH_LOG: str(self._path)}
 
-    def launches(self) -> list[Launch]:
-        """What was launched, each once."""
+    def launches(self) -> list[FirstLaunch]:
+        """Yield the first launches, each once."""
         return list(dict.fromkeys(self._lines()))
 
-    def _lines(self) -> Iterator[Launch]:
+    def _lines(self) -> Iterator[FirstLaunch]:
         for path in sorted(self._path.glob("*.jsonl")) if self._path else ():
             with suppress(CacheUnreadable):
                 for line in read_bytes(path, _MOST_LAUNCH_BYTES).splitlines():
@@ -107,20 +107,20 @@ class LaunchFolder:
                         yield launch
 
 
-def _launch(line: bytes) -> Launch | None:
-    """What a line tells; None if a program that was killed left half of it."""
-    told = json_object(line)
-    if told is None:
+def _launch(line: bytes) -> FirstLaunch | None:
+    """Parse a line; None if a program that was killed left half of it."""
+    fields = json_object(line)
+    if fields is None:
         return None
-    op, inputs = told.get("op"), told.get("inputs")
+    op, inputs = fields.get("op"), fields.get("inputs")
     if isinstance(op, str) and isinstance(inputs, str) and is_inductors(op):
-        return Launch(op, inputs, str(told.get("config")), told.get("read") is True)
-    kernel, key, config = told.get("kernel"), told.get("key"), told.get("config")
+        return FirstLaunch(op, inputs, str(fields.get("config")), fields.get("read") is True)
+    kernel, key, config = fields.get("kernel"), fields.get("key"), fields.get("config")
     if not (isinstance(kernel, str) and isinstance(key, list) and isinstance(config, str)):
         return None
     # As in the name of its file, which is cut.
-    inputs = inputs_of(kernel[:150], key, str(told.get("digest") or ""))
-    return Launch(TRITON, inputs, config, told.get("read") is True)
+    inputs = inputs_of(kernel[:150], key, str(fields.get("digest") or ""))
+    return FirstLaunch(TRITON, inputs, config, fields.get("read") is True)
 
 
 Answer = Literal["called", "other", "unknown", "untuned", "absent"]
@@ -131,13 +131,15 @@ ANOTHER = "another choice"
 
 
 @dataclass(slots=True)
-class Finding:
-    """How many graphs call the pinned choice of `pin`, another (by its label), one that the text
-    does not tell, or hold the op untuned. The same graph in several processes counts once.
+class PinEvidence:
+    """How many graphs call the pinned choice, another one (by its label), an unknown one, or were
+    compiled untuned.
 
-    Of a Triton kernel how many launches took the pinned config or another; `untuned` are those of
-    the same kernel and key that asked no cache, or another list of configs. `called_on` and
-    `others_on` are the indices of the GPUs whose graphs call the pinned choice, or another."""
+    The same graph in several processes counts once. For a Triton kernel launches are counted, not
+    graphs; `untuned` are those of the same kernel and key that used no cache, or another list of
+    configs. `called_on` and `others_on` are the indices of the GPUs whose graphs call the pinned
+    choice, or another.
+    """
 
     pin: Pin
     called: int = 0
@@ -149,7 +151,7 @@ class Finding:
 
     @property
     def graphs(self) -> int:
-        """Those that are tuned."""
+        """The number of graphs that were tuned."""
         return self.called + self.others.total() + self.unknown
 
     @property
@@ -162,8 +164,9 @@ class Finding:
             return "called"
         return "untuned" if self.untuned else "absent"
 
-    def hear(self, launch: Launch, labels: Mapping[str, str]) -> None:
-        """Of a Triton kernel. One of Inductor may come to the pinned config by being tuned."""
+    def hear(self, launch: FirstLaunch, labels: Mapping[str, str]) -> None:
+        """Count a launch of a Triton kernel. One of Inductor may get the pinned config by
+        tuning."""
         if launch.is_of(self.pin) and launch.config == self.pin.hash:
             again = is_inductors(self.pin.op) and not launch.read
             self.untuned += again
@@ -174,10 +177,13 @@ class Finding:
             self.untuned += 1
 
 
-class Witness:
-    """Hears one graph after another. `choices` are what is known of the choices of a key, by key:
-    names, and the configurations that tell Triton templates apart. The constants in the `sources`
-    of choices below the cache dir do that too, where no session recorded a configuration."""
+class EvidenceCollector:
+    """Collects evidence for pins from one graph after another.
+
+    `choices` are the known choices of each key, by hash: their names, and the configurations that
+    distinguish Triton templates. If no session recorded a configuration, the constants in the
+    `sources` of choices in the cache dir distinguish them.
+    """
 
     def __init__(
         self,
@@ -185,7 +191,7 @@ class Witness:
         choices: Mapping[object, Mapping[str, Choice]],
         sources: ChoiceSources | None = None,
     ) -> None:
-        self.findings = [Finding(pin) for pin in pins]
+        self.findings = [PinEvidence(pin) for pin in pins]
         self.graphs = 0
         """All that were heard of, whatever they hold."""
         self.unread = 0
@@ -209,14 +215,14 @@ class Witness:
             if may_hold(data, self._wanted(finding.pin, finding.pin.hash)):
                 self._judge(finding, text)
 
-    def hear_launches(self, launches: Iterable[Launch]) -> None:
+    def hear_launches(self, launches: Iterable[FirstLaunch]) -> None:
         """Take what was launched of Triton kernels."""
         for launch in launches:
             for finding in self.findings:
                 known = self._choices.get(finding.pin.key, {})
                 finding.hear(launch, {hash: choice.label for hash, choice in known.items()})
 
-    def _judge(self, finding: Finding, text: GraphText) -> None:
+    def _judge(self, finding: PinEvidence, text: GraphText) -> None:
         verdict = self._verdict(finding.pin, finding.pin.hash, text)
         if verdict == "same":
             finding.called += 1
@@ -267,8 +273,10 @@ _VARIABLES = ("TORCH_DTRACE", "TORCH_TRACE")
 
 
 class TraceFolder:
-    """Use it in a `with` statement: in the end nothing of ours is left. `full` tells that the
-    limit was reached, so that not all was kept."""
+    """The folder that PyTorch writes its trace to; the `with` statement removes what is ours.
+
+    `full` means that the limit was reached, so that not all was kept.
+    """
 
     def __init__(self, env: Mapping[str, str], most: int = MOST_TRACE_BYTES) -> None:
         """Raises RocmTuiError if the folder cannot be made."""
@@ -300,7 +308,8 @@ class TraceFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def files(self) -> list[tuple[Path, int | None]]:
-        """One a process, and how many of its first bytes are all there (None: all)."""
+        """Return the file of each process, and how many of its first bytes are complete (None:
+        all)."""
         files: list[tuple[Path, int | None]] = []
         with contextlib.suppress(OSError):
             for path in sorted(self.path.iterdir()):
@@ -335,8 +344,8 @@ class ProgramProof:
     """What the processes of a program compiled, pin by pin.
 
     `status` is the program's exit code, or minus the signal that ended it. Of `graphs` compiled
-    graphs `unread` are of a form that is not understood; `damaged` more were cut off. `full` tells
-    that the trace reached its limit, so that not all was kept.
+    graphs `unread` have an unknown form; `damaged` more were cut off. `full` means that the trace
+    reached its limit, so that not all was kept.
     """
 
     argv: Sequence[str]
@@ -346,7 +355,7 @@ class ProgramProof:
     unread: int
     damaged: int
     full: bool
-    findings: Sequence[Finding]
+    findings: Sequence[PinEvidence]
 
     @property
     def complete(self) -> bool:
@@ -375,13 +384,13 @@ def prove_by_program(
             status = Child(look=folder.look).run(argv, launched.env({**env, **folder.env}))
         except OSError as error:
             raise RocmTuiError(f"{argv[0]}: cannot be run: {error.strerror}") from error
-        witness = Witness(pins, _known_choices(layout), ChoiceSources(layout.root))
+        witness = EvidenceCollector(pins, _known_choices(layout), ChoiceSources(layout.root))
         witness.hear_launches(launched.launches())
         return _read_trace(folder, argv, status, witness)
 
 
 def _read_trace(
-    folder: TraceFolder, argv: Sequence[str], status: int, witness: Witness
+    folder: TraceFolder, argv: Sequence[str], status: int, witness: EvidenceCollector
 ) -> ProgramProof:
     files, damaged = folder.files(), 0
     for path, most in files:
@@ -403,7 +412,7 @@ def _read_trace(
 
 
 def _known_choices(layout: Layout) -> Mapping[object, Mapping[str, Choice]]:
-    """What is known of the choices of each key: an older row says less of them."""
+    """Return the known choices of each key by hash; an older row knows less of them."""
     choices: dict[object, dict[str, Choice]] = {}
     for row in load_model(layout).rows():
         known = choices.setdefault(row.tuning.key, {})
@@ -413,9 +422,8 @@ def _known_choices(layout: Layout) -> Mapping[object, Mapping[str, Choice]]:
     return choices
 
 
-def as_tuned(pins: Sequence[Pin], layout: Layout) -> list[Asked]:
-    """Pins with what a session tells of the process that tuned what is pinned: its threads, and
-    what its op was told beside its inputs; and with the GPUs that their status lists."""
+def pins_to_verify(pins: Sequence[Pin], layout: Layout) -> list[PinToVerify]:
+    """Return pins with what sessions recorded of their tuning, and the GPUs of their status."""
     tunings = {
         (row.tuning.key, choice.hash): row.tuning
         for row in load_model(layout).rows()
@@ -434,5 +442,5 @@ def as_tuned(pins: Sequence[Pin], layout: Layout) -> list[Asked]:
     ]
 
 
-def _as_tuned(pin: Pin, tuning: Tuning | None) -> Asked:
-    return Asked(pin) if tuning is None else Asked(pin, tuning.threads, tuning.told)
+def _as_tuned(pin: Pin, tuning: Tuning | None) -> PinToVerify:
+    return PinToVerify(pin) if tuning is None else PinToVerify(pin, tuning.threads, tuning.told)

@@ -14,7 +14,7 @@ from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.compare.comparison import compare, regressions
 from rocm_tui.compare.tables import TableComparison, are_tables, compare_tables
-from rocm_tui.compare.types import Comparison, Part
+from rocm_tui.compare.types import Comparison, TuningSet
 from rocm_tui.errors import NoSuchSource, UsageError
 from rocm_tui.render import compare as compare_text
 from rocm_tui.render import report as report_text
@@ -153,7 +153,7 @@ def _report(args: CommandArguments) -> int:
     return ExitCode.YES
 
 
-def _told(name: str, read: tuple[Part, Sequence[Fault]]) -> Part:
+def _told(name: str, read: tuple[TuningSet, Sequence[Fault]]) -> TuningSet:
     """Says what could not be read. Raises NoSuchSource if the sources tell of no tuning at all."""
     part, problems = read
     for line in trouble_lines(problems):

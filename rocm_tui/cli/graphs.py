@@ -13,10 +13,10 @@ from backend.measure.trial import LEAST_PROCESSES
 from backend.model.graph import Arm, Trial
 from rocm_tui import say
 from rocm_tui.actions.improve import (
-    Improving,
-    News,
-    Proposal,
+    GraphSearch,
+    PinProposal,
     Rows,
+    SearchProgress,
     is_finished,
     pick_graph,
     pin_proposals,
@@ -28,7 +28,14 @@ from rocm_tui.actions.improve import (
 from rocm_tui.actions.measure import check_percent
 from rocm_tui.actions.prove import PAIRS, Proving, annotate
 from rocm_tui.actions.sources import known_graphs, load_model, pick_tuning
-from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined, graph_for, text_of
+from rocm_tui.actions.trial import (
+    GraphTrial,
+    arms_for,
+    choices_to_try,
+    combined,
+    graph_for,
+    text_of,
+)
 from rocm_tui.actions.trial_program import SKIP, steps_of, try_program
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode, ProgramCommand
@@ -193,7 +200,7 @@ def _try(
 ) -> list[Trial]:
     """All trials, each in a process of its own; of several, each is told as it comes."""
     work = Work(layout, args.python, args.device, warm=False)
-    trying = Trying(
+    trying = GraphTrial(
         work,
         layout,
         graph.id,
@@ -305,7 +312,7 @@ def improve_command(**given: Any) -> int:
     consent(layout, graph.graph, args.yes)
     work = Work(layout, args.python, args.device)
     teller = _Teller(work)
-    improving = Improving(
+    improving = GraphSearch(
         work,
         layout,
         graph,
@@ -338,7 +345,7 @@ class _Teller:
         self._line = work.line
         self._anew = ""
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: SearchProgress) -> None:
         if news.anew != self._anew:
             self._anew = news.anew
             self._line.show("")
@@ -348,7 +355,7 @@ class _Teller:
         self._line.show("starting a worker" if news.step is not None else "")
 
 
-def pin_lines(found: Sequence[Proposal]) -> list[PinLine]:
+def pin_lines(found: Sequence[PinProposal]) -> list[PinLine]:
     return [PinLine(one.subject, one.candidate, one.graph) for one in found]
 
 
@@ -417,7 +424,7 @@ def _offer(
             say.out(f"  rocm-tui pin {one.subject.id} {one.candidate.hash} --note '{note}'")
 
 
-def _is_pinned(proposal: Proposal, rows: Rows) -> bool:
+def _is_pinned(proposal: PinProposal, rows: Rows) -> bool:
     row = rows.get(proposal.subject.key)
     return row is not None and row.pin is not None and row.pin.pin.hash == proposal.candidate.hash
 

@@ -14,7 +14,7 @@ from click.shell_completion import get_completion_class
 from backend.counted import counted
 from backend.pins.leftovers import DAYS, Leftover, leftovers, remove
 from rocm_tui import say
-from rocm_tui.actions.doctor import Check, Examined, examine, examine_mega_cache
+from rocm_tui.actions.doctor import DoctorCheck, Examined, examine, examine_mega_cache
 from rocm_tui.cli import common
 from rocm_tui.cli.common import COMPLETE_VARIABLE, PROGRAM, CommandArguments, ExitCode
 from rocm_tui.cli.work import LiveLine
@@ -77,7 +77,7 @@ def mega_cache_json(examined: Examined) -> dict[str, Any]:
     }
 
 
-def _print_checks(checks: Sequence[Check]) -> None:
+def _print_checks(checks: Sequence[DoctorCheck]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         name = f"{plain(check.name):<{width}}"

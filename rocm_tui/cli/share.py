@@ -20,12 +20,12 @@ from backend.sharing.share import SharedPin
 from backend.tables.model import op_label
 from rocm_tui import say
 from rocm_tui.actions.agree import (
-    Step,
-    Told,
+    PinStep,
+    Selections,
+    find_selections,
     measure_chosen,
     pin_all,
     plan_pins,
-    who_took_what,
     with_measured,
 )
 from rocm_tui.actions.pin import Pinned
@@ -52,8 +52,7 @@ from rocm_tui.render.measured import output_warning
 from rocm_tui.render.pins import pin_warning, step_json
 from rocm_tui.render.problems import trouble_lines
 from rocm_tui.render.table import hanging, table
-from rocm_tui.report.agreement import Agreement, agreement
-from rocm_tui.report.proposals import Proposal, propose
+from rocm_tui.report.agreement import Agreement, Proposal, agreement, propose
 from rocm_tui.session import numbers as fmt
 
 
@@ -284,7 +283,7 @@ def _check(args: CommandArguments) -> None:
 class _Settled:
     """What --pin would do, or did."""
 
-    steps: Sequence[Step]
+    steps: Sequence[PinStep]
     pinned: Sequence[Pinned] = ()
     done: bool = False
 
@@ -343,23 +342,25 @@ def agree_command(**given: Any) -> int:
     args = CommandArguments(**given)
     _check(args)
     layout = common.layout_of(args)
-    told = who_took_what(layout, args.paths, args.job)
-    for line in trouble_lines(told.problems):
+    selections = find_selections(layout, args.paths, args.job)
+    for line in trouble_lines(selections.problems):
         say.err(line)
-    found = _agreement(args, told)
+    found = _agreement(args, selections)
     if args.measure:
-        told = _measure(args, layout, told, found)
-        found = _agreement(args, told)
+        selections = _measure(args, layout, selections, found)
+        found = _agreement(args, selections)
     asked = args.propose or args.measure or args.pin
     proposals = [propose(each, force=args.force) for each in found.differing if asked]
     if not args.json:
-        _print_agreement(told, found, proposals)
-    settled = _pin_proposals(args, layout, told, proposals) if args.pin and proposals else None
+        _print_agreement(selections, found, proposals)
+    settled = (
+        _pin_proposals(args, layout, selections, proposals) if args.pin and proposals else None
+    )
     if args.pin and not proposals:
         say.err("nothing differs, so nothing is pinned or written")
     if args.json:
         more = {} if settled is None else {"pins": _pins_json(settled)}
-        running = {"running": [each.name for each in told.running]}
+        running = {"running": [each.name for each in selections.running]}
         say.out_json(agree_text.agreement_json(found, proposals) | running | more)
     if args.pin and args.yes and settled is not None:
         every = all(step.wanted is not None for step in settled.steps)
@@ -368,28 +369,32 @@ def agree_command(**given: Any) -> int:
     return ExitCode.of(found.agree)
 
 
-def _agreement(args: CommandArguments, told: Told) -> Agreement:
-    return agreement(told.choosers, told.taken, ranks=args.ranks or 0, across=args.across)
+def _agreement(args: CommandArguments, selections: Selections) -> Agreement:
+    return agreement(selections.choosers, selections.all, ranks=args.ranks or 0, across=args.across)
 
 
-def _print_agreement(told: Told, found: Agreement, proposals: Sequence[Proposal]) -> None:
+def _print_agreement(
+    selections: Selections, found: Agreement, proposals: Sequence[Proposal]
+) -> None:
     if found.differing:
         say.out(agree_text.text(found, proposals, say.width()) + "\n")
-    for line in agree_text.footer(found, told.running):
+    for line in agree_text.footer(found, selections.running):
         say.out(hanging("", line))
     if found.differing and not proposals:
         say.out(agree_text.TO_PROPOSE)
 
 
-def _measure(args: CommandArguments, layout: Layout, told: Told, found: Agreement) -> Told:
-    """What nobody has measured with cold caches; each is told as it comes."""
+def _measure(
+    args: CommandArguments, layout: Layout, selections: Selections, found: Agreement
+) -> Selections:
+    """Measure what nobody has measured with cold caches; report each as it comes."""
     wanted = [
         each
         for each in found.differing
         if each.measurement is None or each.measurement.caches != "cold"
     ]
     if not wanted:
-        return told
+        return selections
     work = Work(layout, args.python, args.device)
     measurements = []
     results = measure_chosen(wanted, work, budget=args.budget)
@@ -401,13 +406,13 @@ def _measure(args: CommandArguments, layout: Layout, told: Told, found: Agreemen
             say.err(f"{each.row.id} was not measured: {result.reason}")
         else:
             measurements.append(result.measurement)
-    return replace(told, taken=tuple(with_measured(told.taken, measurements)))
+    return replace(selections, all=tuple(with_measured(selections.all, measurements)))
 
 
 def _pin_proposals(
-    args: CommandArguments, layout: Layout, told: Told, proposals: Sequence[Proposal]
+    args: CommandArguments, layout: Layout, selections: Selections, proposals: Sequence[Proposal]
 ) -> _Settled:
-    model = told.home or load_model(layout)
+    model = selections.home or load_model(layout)
     steps = plan_pins(proposals, model, layout)
     for step in steps:
         if step.why_not:
@@ -436,13 +441,13 @@ def _pin_proposals(
 
 def _note(proposal: Proposal) -> str:
     """What the history says of the pin."""
-    all_ = [taken.by for taken in proposal.differing.taken]
+    all_ = [each.by for each in proposal.differing.selections]
     ranked = all(one.rank is not None for one in all_)
     over = counted(len(all_), "rank") if ranked else agree_text.who(all_)
     return f"agreed over {over}: {agree_text.basis(proposal)}"
 
 
-def _would(step: Step) -> str:
+def _would(step: PinStep) -> str:
     assert step.wanted is not None and step.plan is not None
     what = f"{plain(step.wanted.choice.label)} for {step.wanted.row.id}"
     if step.held:
@@ -453,7 +458,7 @@ def _would(step: Step) -> str:
     return f"would pin {what}{instead}: {graphs} moved aside"
 
 
-def _warn(step: Step) -> None:
+def _warn(step: PinStep) -> None:
     """As `pin` does."""
     if step.wanted is None:
         return

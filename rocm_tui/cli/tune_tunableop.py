@@ -8,7 +8,7 @@ from typing import Any
 from backend.counted import counted
 from backend.disk.layout import Layout
 from rocm_tui import say
-from rocm_tui.actions.tunableop import Outcome, Wanted, elsewhere, tune_products, wanted_in
+from rocm_tui.actions.tunableop import Outcome, WantedProducts, elsewhere, tune_products, wanted_in
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
@@ -74,7 +74,7 @@ def tune_tunableop(args: CommandArguments, layout: Layout) -> int:
     return ExitCode.of(not outcome.failed and not outcome.skipped)
 
 
-def _tell_others(wanted: Wanted) -> None:
+def _tell_others(wanted: WantedProducts) -> None:
     for reason, count in wanted.left_out:
         say.err(plain(f"left out: {counted(count, 'product')}, {reason}"))
     for one in wanted.others:
@@ -85,7 +85,7 @@ def _tell_others(wanted: Wanted) -> None:
         )
 
 
-def _list(wanted: Wanted, as_json: bool) -> ExitCode:
+def _list(wanted: WantedProducts, as_json: bool) -> ExitCode:
     if as_json:
         say.out_json({"products": list(wanted.lines)})
     for line in () if as_json else wanted.lines:

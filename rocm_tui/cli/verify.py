@@ -21,7 +21,12 @@ from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.verify import DevicesResult, Verifying, keep_program, keep_result
-from rocm_tui.actions.verify_program import Finding, ProgramProof, as_tuned, prove_by_program
+from rocm_tui.actions.verify_program import (
+    PinEvidence,
+    ProgramProof,
+    pins_to_verify,
+    prove_by_program,
+)
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode, ProgramCommand
 from rocm_tui.cli.work import LiveLine, ended_by_signals
@@ -83,7 +88,7 @@ def _rebuild(args: CommandArguments, layout: Layout, pins: list[Pin]) -> int:
         line.show(f"{pin_title(pin)}, {what}")
 
     python = find_python(args.python)
-    asked = [each.on(args.device) for each in as_tuned(pins, layout)]
+    asked = [each.on(args.device) for each in pins_to_verify(pins, layout)]
     results: dict[int, VerifyResult] = {}
     with (
         ended_by_signals(),
@@ -186,7 +191,7 @@ def _proof_json(proof: ProgramProof) -> dict[str, Any]:
     }
 
 
-def _finding_text(finding: Finding, proof: ProgramProof) -> str:
+def _finding_text(finding: PinEvidence, proof: ProgramProof) -> str:
     pin = finding.pin
     if is_kernel(pin.op):
         return _launch_text(finding, "Triton" if pin.op == TRITON else "Inductor")
@@ -213,7 +218,7 @@ def _on(devices: Collection[int]) -> str:
     return f" on {noun(len(devices), 'device')} {device_ranges(devices)}"
 
 
-def _other_text(finding: Finding) -> str:
+def _other_text(finding: PinEvidence) -> str:
     pin, wrong = finding.pin, finding.others.total()
     who = f"{wrong} of {finding.graphs} compiled graphs {noun(wrong, 'calls', 'call')}"
     if finding.graphs == 1:
@@ -226,7 +231,7 @@ def _other_text(finding: Finding) -> str:
     return line
 
 
-def _launch_text(finding: Finding, who: str) -> str:
+def _launch_text(finding: PinEvidence, who: str) -> str:
     pin = finding.pin
     if finding.answer == "called":
         return f"called: {pin.label}, which {who} launched"

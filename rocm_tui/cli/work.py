@@ -18,7 +18,7 @@ from backend.disk.layout import Layout
 from backend.model.graph import Graph
 from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui import say
-from rocm_tui.actions.trial import GraphText, NotTried, accept, is_accepted, text_of
+from rocm_tui.actions.trial import CapturedGraph, NotTried, accept, is_accepted, text_of
 from rocm_tui.environment import device_env, find_python
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
@@ -193,7 +193,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def consent(layout: Layout, graph: Graph, yes: bool) -> GraphText:
+def consent(layout: Layout, graph: Graph, yes: bool) -> CapturedGraph:
     """The text that a person agreed to run. Raises NotTried."""
     text = text_of(layout, graph.id)
     if is_accepted(layout, text):
@@ -209,7 +209,7 @@ def consent(layout: Layout, graph: Graph, yes: bool) -> GraphText:
     return text
 
 
-def about(graph: Graph, text: GraphText) -> list[str]:
+def about(graph: Graph, text: CapturedGraph) -> list[str]:
     """What a person should know of a graph's text before it runs."""
     size = [counted(graph.nodes, "op")] if graph.nodes else []
     facts = ", ".join([graph_title(graph), *size, f"{counted(len(text.lines), 'line')} of text"])

@@ -1,49 +1,68 @@
-"""Two sets of tunings compared: what became slower, what is only noise.
+"""Compare two sets of tunings: what became slower, what is only noise.
 
-A set is what a folder, a log, a cache, one session, or an export of pins holds. docs/comparing.md
-says how verdicts are found. Pure functions.
+A set is what a folder, a log, a cache, one session, or an export of pins holds. A problem may have
+been tuned several times, with other choices each time: ATen alone in one program, Triton beside it
+in the next. So the same choice is compared, or the winners of the same offered set. A measurement
+counts most; of several, the least disturbed. Else it is the median over all tunings that timed the
+choice. docs/comparing.md says how verdicts are found. Pure functions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from statistics import median
 
 from backend.counted import counted
-from backend.model.choice import Verdict
+from backend.model.choice import Caches, Choice, Measurement, Verdict
+from backend.model.origin import provider
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from rocm_tui.compare.points import pair, standpoint
-from rocm_tui.compare.problems import ProblemRows, pair_up
-from rocm_tui.compare.types import (
-    Comparison,
-    Noise,
-    Pair,
-    Part,
-    Standpoint,
-    Totals,
+from backend.model.tuning import Tuning
+from rocm_tui.compare.choices import (
+    identity_of,
     is_timed,
     log_ratios,
+    same_choice,
+    text_key,
+    timed,
+    used,
 )
-from rocm_tui.compare.verdict import noise
+from rocm_tui.compare.problems import ProblemRows, pair_up
+from rocm_tui.compare.types import Basis, Comparison, Noise, Pair, Standpoint, Totals, TuningSet
+from rocm_tui.compare.verdict import (
+    Ruling,
+    by_measurement,
+    by_numbers,
+    by_one_measurement,
+    in_units,
+    noise,
+    not_alike,
+    usable,
+)
+from rocm_tui.session import stats
+from rocm_tui.session.attachments import counting
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.numbers import percent
+from rocm_tui.session.stats import blur
 from rocm_tui.session.views import problem_of
 
 
-def whole(label: str, model: Model) -> Part:
+def whole(label: str, model: Model) -> TuningSet:
     """Everything that a model holds."""
     return _part(label, model.rows(), model)
 
 
-def inductors(label: str, model: Model) -> Part:
+def inductors(label: str, model: Model) -> TuningSet:
     """Every tuning of Inductor's: a model may hold entries of other tuners' tables beside them."""
     return _part(label, (row for row in model.rows() if row.tuning.entry is None), model)
 
 
-def of_sessions(label: str, ids: Collection[str], model: Model) -> Part:
-    """What some of a model's sessions asked for."""
+def of_sessions(label: str, ids: Collection[str], model: Model) -> TuningSet:
+    """Return what some of a model's sessions requested."""
     rows = []
     for row in model.rows():
         asked = tuple(session for session in row.asked if session in ids)
@@ -52,15 +71,15 @@ def of_sessions(label: str, ids: Collection[str], model: Model) -> Part:
     return _part(label, rows, model)
 
 
-def _part(label: str, rows: Iterable[Row], model: Model) -> Part:
+def _part(label: str, rows: Iterable[Row], model: Model) -> TuningSet:
     kept = tuple(rows)
     measured = {row.key: model.measurements(row.tuning) for row in kept}
     known = {key: measurements for key, measurements in measured.items() if measurements}
-    return Part(label, kept, model.sessions, known, _took(kept, model))
+    return TuningSet(label, kept, model.sessions, known, _took(kept, model))
 
 
 def _took(rows: Sequence[Row], model: Model) -> dict[tuple[str, TuningKey | None], str]:
-    """What each session selected last, of the tunings that several asked for."""
+    """Return what each session selected last, for the tunings that several requested."""
     shared = {problem_of(row.tuning): row for row in rows if _shared(row)}
     told = [member.tuning for row in shared.values() for member in model.members(row.tuning)]
     told.sort(key=lambda tuning: tuning.when or 0.0)
@@ -71,10 +90,10 @@ def _shared(row: Row) -> bool:
     return len(row.asked) > 1 and len({*row.asked}) > 1
 
 
-def compare(a: Part, b: Part) -> Comparison:
+def compare(a: TuningSet, b: TuningSet) -> Comparison:
     """B against A, problem by problem."""
     matched, rest_a, rest_b = pair_up(a, b)
-    asked = _asked(a), _asked(b)
+    asked = _sessions_of(a), _sessions_of(b)
     devices = [_facts(sessions, "device", "arch") for sessions in asked]
     ratios = [log_ratios(left.rows, right.rows) for left, right in matched]
     sure = noise(ratios, same_device=not all(devices) or devices[0] == devices[1])
@@ -114,7 +133,7 @@ def _alone(problems: Iterable[ProblemRows]) -> tuple[tuple[Standpoint, ...], lis
     return tuple(sorted(points, key=lambda point: -point.ms * (point.calls or 1))), silent
 
 
-def _totals(pairs: Sequence[Pair], a: Part, b: Part) -> Totals:
+def _totals(pairs: Sequence[Pair], a: TuningSet, b: TuningSet) -> Totals:
     verdicts: Counter[Verdict] = Counter(pair.verdict for pair in pairs)
     alike = [pair for pair in pairs if pair.alike]
     return Totals(
@@ -131,12 +150,12 @@ def _totals(pairs: Sequence[Pair], a: Part, b: Part) -> Totals:
 
 
 def spent(rows: Iterable[Row]) -> float:
-    """Seconds that tunings took, as far as they tell."""
+    """Return the seconds that tunings took, as far as that is known."""
     return sum(tuning_seconds(row) or 0.0 for row in rows if not taken(row))
 
 
 def untold(rows: Iterable[Row]) -> int:
-    """How many tunings do not tell what they took."""
+    """Return how many tunings have an unknown duration."""
     return sum(tuning_seconds(row) is None and was_tuned(row) and not taken(row) for row in rows)
 
 
@@ -147,12 +166,12 @@ def taken(row: Row) -> bool:
 
 
 def was_tuned(row: Row) -> bool:
-    """Whether it tells of a tuning with times, and not only of the use of an older one."""
+    """Whether a row is of a tuning with times, not only of the use of an older one."""
     return is_timed(row.tuning)
 
 
 def tuning_seconds(row: Row) -> float | None:
-    """What one tuning took in all; None where its sources do not tell."""
+    """Return the total duration of one tuning; None if its sources do not record it."""
     seconds = row.tuning.seconds
     benchmark, precompile, prescreen = seconds.benchmark, seconds.precompile, seconds.prescreen
     if benchmark is None and precompile is None and prescreen is None:
@@ -181,14 +200,14 @@ def _notes(a: Sequence[Session], b: Sequence[Session], sure: Noise) -> Iterable[
         yield f"{all_} are {how} by {by}: ratios are without it"
 
 
-def _asked(part: Part) -> list[Session]:
+def _sessions_of(part: TuningSet) -> list[Session]:
     """The sessions of a part's tunings."""
     names = {session for row in part.rows for session in row.asked}
     return [part.sessions[name] for name in names if name in part.sessions]
 
 
 def _facts(sessions: Iterable[Session], *fields: str) -> frozenset[str]:
-    """What they say of themselves."""
+    """Return the values of these fields in sessions, without empty ones."""
     return frozenset(text for session in sessions if (text := _text(session, fields)))
 
 
@@ -201,6 +220,294 @@ def _joined(facts: frozenset[str]) -> str:
 
 
 def regressions(comparison: Comparison, percent_slower: float) -> tuple[Pair, ...]:
-    """The pairs with the verdict `slower` by more than so many per cent."""
+    """Return the pairs with the verdict `slower` by more than `percent_slower` per cent."""
     worse = 1 + percent_slower / 100
     return tuple(p for p in comparison.common if p.verdict == "slower" and p.ratio > worse)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedChoice:
+    """A tuning, the choice that is in use since, and the time that it gave it."""
+
+    row: Row
+    choice: Choice
+    ms: float
+
+
+def uses(problem: ProblemRows) -> Iterator[UsedChoice]:
+    """Yield the choices in use of a problem's tunings, latest first; those without a time are
+    skipped."""
+    for row in problem.rows:
+        use = used(row.tuning)
+        if use is not None:
+            yield UsedChoice(row, *use)
+
+
+def alike(left: ProblemRows, right: ProblemRows) -> Iterator[tuple[UsedChoice, UsedChoice]]:
+    """Yield the uses of two problems that may be compared, the latest of both first."""
+    other_torch = bool(left.torch and right.torch and not left.torch & right.torch)
+    ours, theirs = uses(left), uses(right)
+    a, b = next(ours, None), next(theirs, None)
+    if a is None or b is None:
+        return
+    if like(a, b, other_torch):
+        yield a, b
+    befores = _variants(chain([a], ours))
+    for after in _variants(chain([b], theirs)):
+        for before in befores:
+            if (before, after) != (a, b) and like(before, after, other_torch):
+                yield before, after
+
+
+def _variants(uses_: Iterator[UsedChoice]) -> list[UsedChoice]:
+    """Return the latest use of each choice and offered set; older ones compare alike."""
+    kept: dict[object, UsedChoice] = {}
+    for use in uses_:
+        offer = frozenset(_key(choice) for choice in _offered(use.row.tuning))
+        kept.setdefault((_key(use.choice), offer, use.row.tuning.num_choices), use)
+    return list(kept.values())
+
+
+def _key(choice: Choice) -> str:
+    return identity_of(choice) or text_key(choice)
+
+
+def like(a: UsedChoice, b: UsedChoice, other_torch: bool = False) -> bool:
+    """Whether what one use takes may be compared with what the other takes."""
+    left, right = a.row.tuning, b.row.tuning
+    return (
+        same_choice(a.choice, b.choice)
+        or same_offer(left, right, other_torch)
+        or (offers(left, b.choice) and offers(right, a.choice))
+    )
+
+
+def offers(tuning: Tuning, choice: Choice) -> bool:
+    """Whether a choice was put up in a tuning, as far as its source shows."""
+    return any(same_choice(choice, other) for other in _offered(tuning))
+
+
+def same_offer(a: Tuning, b: Tuning, other_torch: bool = False) -> bool:
+    """Whether two tunings offered the same choices, as far as both show.
+
+    Two versions of torch give one kernel two hashes: for those, and if one tuning has hashes and
+    the other names, equal numbers of choices of each backend count as the same set. So do equal
+    numbers of choices if not all of them are shown.
+    """
+    if not (complete(a) and complete(b)):
+        return a.num_choices is not None and a.num_choices == b.num_choices
+    ours, theirs = _offered(a), _offered(b)
+    if len(ours) != len(theirs):
+        return False
+    both = (*ours, *theirs)
+    if not other_torch and all(choice.hash for choice in both):
+        return set(map(identity_of, ours)) == set(map(identity_of, theirs))
+    if not other_torch and all(choice.name or choice.description for choice in both):
+        return Counter(map(text_key, ours)) == Counter(map(text_key, theirs))
+    return Counter(map(provider, ours)) == Counter(map(provider, theirs))
+
+
+def _offered(tuning: Tuning) -> list[Choice]:
+    return [choice for choice in tuning.choices if choice.offered]
+
+
+def complete(tuning: Tuning) -> bool:
+    """Whether its source shows all choices that it put up."""
+    return stats.tried(tuning) == sum(choice.offered for choice in tuning.choices)
+
+
+def why_not(a: UsedChoice, b: UsedChoice) -> str:
+    """Say why two uses cannot be compared."""
+    missing = [
+        f"{choice.label} was not {'offered' if complete(other.row.tuning) else 'shown'} in {where}"
+        for choice, other, where in ((a.choice, b, "B"), (b.choice, a, "A"))
+        if not offers(other.row.tuning, choice)
+    ]
+    return f"other choices were put up: {', '.join(missing)}" if missing else "other choices"
+
+
+def times(problem: ProblemRows, use: UsedChoice) -> list[float]:
+    """Return the times of a use's choice in all tunings of a problem."""
+    if len(problem.rows) == 1:
+        return [use.ms]
+    known = (_time(row.tuning, use) for row in problem.rows)
+    return [ms for ms in known if ms is not None]
+
+
+def _time(tuning: Tuning, use: UsedChoice) -> float | None:
+    if tuning is use.row.tuning:
+        return use.ms
+    same = [ms for choice, ms in timed(tuning) if same_choice(choice, use.choice)]
+    return same[0] if len(same) == 1 else None
+
+
+def standpoint(problem: ProblemRows) -> Standpoint | None:
+    """Return what a tuning set knows of a problem; None if it has no time of it."""
+    for caches in _kinds(problem):
+        if point := _measured(problem, uses(problem), problem.measured, caches):
+            return point
+    latest = next(uses(problem), None)
+    return _by_numbers(problem, latest) if latest else None
+
+
+def _by_numbers(problem: ProblemRows, use: UsedChoice) -> Standpoint:
+    known = times(problem, use)
+    basis: Basis = "single" if len(known) == 1 else "median"
+    ms = use.ms if len(known) == 1 else median(known)
+    return Standpoint(use.row, problem.rows, use.choice, ms, basis)
+
+
+def _measured(
+    problem: ProblemRows,
+    candidates: Iterable[UsedChoice],
+    measurements: Sequence[Measurement],
+    caches: Caches,
+) -> Standpoint | None:
+    """Judge by the least disturbed measurement: a neighbour makes a kernel slower, not faster."""
+    like = [measurement for measurement in measurements if measurement.caches == caches]
+    for use in candidates if like else ():
+        choice = use.choice
+        usable_ones = [(m, its) for m in like if (its := m.of(choice.hash)) and usable(its)]
+        if usable_ones:
+            best, its = min(usable_ones, key=lambda known: known[1].ms)
+            return Standpoint(
+                use.row,
+                problem.rows,
+                choice,
+                its.ms,
+                "measured",
+                its.low,
+                its.high,
+                measured=best,
+                measurements=tuple(measurement for measurement, _ in usable_ones),
+            )
+    return None
+
+
+def pair(left: ProblemRows, right: ProblemRows, noise: Noise) -> Pair | None:
+    """Compare a problem of B with that of A; None if one of them has no time."""
+    # A measurement and a single number are made in different ways: like is compared with like.
+    judged = (
+        _by_measurements(left, right)
+        or _hot_and_cold(left, right, noise)
+        or _numbers(left, right, noise)
+    )
+    if judged is None:
+        return None
+    a, b, ruling = judged
+    return Pair(
+        b.row.id,
+        a,
+        b,
+        ratio=ruling.ratio,
+        raw=ruling.raw,
+        low=ruling.low,
+        high=ruling.high,
+        verdict=ruling.verdict,
+        reason=ruling.reason,
+        alike=ruling.alike,
+        same_tuning=_same_tuning(a.rows, b.rows),
+    )
+
+
+def _same_tuning(a: Sequence[Row], b: Sequence[Row]) -> bool:
+    if len(a) != len(b):
+        return False
+    rows = zip(a, b, strict=True)
+    return all(left.key == right.key and left.tuning == right.tuning for left, right in rows)
+
+
+def _numbers(
+    left: ProblemRows, right: ProblemRows, noise: Noise
+) -> tuple[Standpoint, Standpoint, Ruling] | None:
+    """Compare single numbers: of uses that are alike, else of the latest, which prove nothing."""
+    comparable = next(alike(left, right), None)
+    if comparable is not None:
+        a, b = _by_numbers(left, comparable[0]), _by_numbers(right, comparable[1])
+        same = [a.choice] if same_choice(a.choice, b.choice) else []
+        rivals = partial(log_ratios, left.rows, right.rows, but=same)
+        unseen = partial(_blur, a, b)
+        return a, b, by_numbers(a.ms, b.ms, noise, rivals, unseen)
+    ours, theirs = next(uses(left), None), next(uses(right), None)
+    if ours is None or theirs is None:
+        return None
+    a, b = _by_numbers(left, ours), _by_numbers(right, theirs)
+    return a, b, not_alike(a.ms, b.ms, noise, why_not(ours, theirs))
+
+
+def _blur(a: Standpoint, b: Standpoint) -> float:
+    return max(blur(a.tuning), blur(b.tuning))
+
+
+def _by_measurements(
+    left: ProblemRows, right: ProblemRows
+) -> tuple[Standpoint, Standpoint, Ruling] | None:
+    """None where the measurements say nothing about then and now."""
+    if not left.measured or not right.measured:
+        return None
+    both = [m for m in left.measured if m in right.measured]
+    ours, theirs = _apart(left, right)
+    for caches in _kinds(right):
+        for before, after in alike(left, right) if ours and theirs else ():
+            a = _measured(left, [before], ours, caches)
+            b = _measured(right, [after], theirs, caches)
+            if a and b and (ruling := _then_and_now(a, b)):
+                return a, b, ruling
+    for measurement in both:
+        a, b = (
+            _measured(problem, uses(problem), [measurement], measurement.caches)
+            for problem in (left, right)
+        )
+        if a and b and not same_choice(a.choice, b.choice):
+            mine, its = measurement.of(a.choice.hash), measurement.of(b.choice.hash)
+            if mine and its:
+                return a, b, by_one_measurement(mine, its)
+    return None
+
+
+def _hot_and_cold(
+    left: ProblemRows, right: ProblemRows, noise: Noise
+) -> tuple[Standpoint, Standpoint, Ruling] | None:
+    """Refuse to compare if one side was measured hot and the other cold."""
+    if not left.measured or not right.measured:
+        return None
+    ours, theirs = _apart(left, right)
+    for caches, others in _OTHER.items():
+        for before, after in alike(left, right) if ours and theirs else ():
+            a = _measured(left, [before], ours, caches)
+            b = _measured(right, [after], theirs, others)
+            if a and b:
+                why = f"A was measured with {caches} caches, B with {others} ones"
+                return a, b, not_alike(a.ms, b.ms, noise, why)
+    return None
+
+
+def _apart(left: ProblemRows, right: ProblemRows) -> tuple[list[Measurement], list[Measurement]]:
+    """Return the measurements that only one of the two problems has."""
+    both = {m for m in left.measured if m in right.measured}
+    ours, theirs = ([m for m in problem.measured if m not in both] for problem in (left, right))
+    return ours, theirs
+
+
+_OTHER: Mapping[Caches, Caches] = {"hot": "cold", "cold": "hot"}
+
+
+def _kinds(problem: ProblemRows) -> tuple[Caches, ...]:
+    """Return the kinds of measurements, the one that counts first."""
+    counts = counting(problem.rows[0].tuning, problem.measured)
+    return (counts[0].caches, _OTHER[counts[0].caches]) if counts else ()
+
+
+def _then_and_now(a: Standpoint, b: Standpoint) -> Ruling | None:
+    if a.measured is None or b.measured is None:
+        return None
+    ours, theirs = a.measured.of(a.choice.hash), b.measured.of(b.choice.hash)
+    if ours is None or theirs is None:
+        return None
+    return by_measurement(
+        ours,
+        theirs,
+        in_units(ours.hash, theirs.hash, a.measurements, b.measurements),
+        times=min(len(a.measurements), len(b.measurements)),
+        trouble=[*a.measured.trouble, *b.measured.trouble],
+    )

@@ -15,7 +15,7 @@ from backend.model.choice import Measurement
 from backend.model.origin import device_kind
 from backend.model.session import systems_of
 from backend.model.tuning import Tuning
-from rocm_tui.compare.types import Part
+from rocm_tui.compare.types import TuningSet
 from rocm_tui.session import views
 from rocm_tui.session.model import Row
 
@@ -83,8 +83,8 @@ _DIALECT = ":"
 
 @dataclass(frozen=True, slots=True)
 class ProblemRows:
-    """One problem of a part: its tunings and its measurements, latest first; the versions of torch
-    that made them, as far as sessions tell."""
+    """One problem of a tuning set: its tunings and measurements, latest first, and the versions of
+    torch that made them, where sessions recorded them."""
 
     facts: Facts
     rows: tuple[Row, ...]
@@ -92,11 +92,11 @@ class ProblemRows:
     torch: frozenset[str] = frozenset()
 
 
-def facts_of(tuning: Tuning, part: Part) -> Facts:
-    """What tells a tuning's problem from others; the last is the system it was tuned on.
+def facts_of(tuning: Tuning, part: TuningSet) -> Facts:
+    """Return the facts that identify a tuning's problem; the last is the system it was tuned on.
 
-    Versions of torch that write the precision in different ways cannot be compared in it, so each
-    way is a fact of its own.
+    Versions of torch write the precision in different ways that cannot be compared, so each way is
+    a fact of its own.
     """
     inputs = tuning.inputs_key or ""
     if not inputs.endswith("]"):  # torch 2.15 puts its benchmark policy behind it
@@ -119,12 +119,12 @@ def facts_of(tuning: Tuning, part: Part) -> Facts:
     )
 
 
-def problems(part: Part) -> list[ProblemRows]:
+def problems(part: TuningSet) -> list[ProblemRows]:
     """The problems of a part."""
     return _problems(_by_facts(part), part)
 
 
-def _by_facts(part: Part) -> dict[Facts, list[Row]]:
+def _by_facts(part: TuningSet) -> dict[Facts, list[Row]]:
     by_facts: dict[Facts, list[Row]] = {}
     for row in part.rows:
         by_facts.setdefault(facts_of(row.tuning, part), []).append(row)
@@ -133,7 +133,7 @@ def _by_facts(part: Part) -> dict[Facts, list[Row]]:
     return by_facts
 
 
-def _problems(by_facts: Mapping[Facts, list[Row]], part: Part) -> list[ProblemRows]:
+def _problems(by_facts: Mapping[Facts, list[Row]], part: TuningSet) -> list[ProblemRows]:
     versions = {name: session.torch for name, session in part.sessions.items() if session.torch}
     return [
         ProblemRows(facts, _latest_first(rows), _measured(rows, part), _torch(rows, versions))
@@ -142,7 +142,7 @@ def _problems(by_facts: Mapping[Facts, list[Row]], part: Part) -> list[ProblemRo
 
 
 def _told_apart(by_facts: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
-    """Those that tell less are put to the one that they fit: one that they fit alone."""
+    """Add each problem with fewer facts to the only one that it fits, if there is just one."""
     index: Index[list[Row]] = Index()
     apart: dict[Facts, list[Row]] = {}
     for facts in sorted(by_facts, key=lambda facts: -len(known(facts))):
@@ -161,7 +161,7 @@ def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: (row.when or 0.0, row.occurrence), reverse=True))
 
 
-def _measured(rows: Sequence[Row], part: Part) -> tuple[Measurement, ...]:
+def _measured(rows: Sequence[Row], part: TuningSet) -> tuple[Measurement, ...]:
     if not part.measured:
         return ()
     measurements = {m: None for row in rows for m in part.measured.get(row.key, ())}
@@ -172,7 +172,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 def _torch(rows: Sequence[Row], versions: Mapping[str, str]) -> frozenset[str]:
-    """Those of the sessions of rows."""
+    """Return the versions of torch of the sessions of rows."""
     if not versions:
         return _NONE
     names = {row.tuning.session for row in rows}
@@ -180,7 +180,7 @@ def _torch(rows: Sequence[Row], versions: Mapping[str, str]) -> frozenset[str]:
 
 
 def pair_up(
-    a: Part, b: Part
+    a: TuningSet, b: TuningSet
 ) -> tuple[list[tuple[ProblemRows, ProblemRows]], list[ProblemRows], list[ProblemRows]]:
     """The problems of both, those of A alone, those of B alone."""
     ours, by_facts = problems(a), _by_facts(b)
@@ -202,7 +202,7 @@ def pair_up(
 def _fitting(
     left: Sequence[ProblemRows], right: Sequence[ProblemRows]
 ) -> list[tuple[ProblemRows, ProblemRows]]:
-    """Those that fit each other and no other one, on whatever system."""
+    """Return the pairs that fit each other and nothing else, on whatever system."""
     ours: Index[ProblemRows] = Index(without_last=True)
     theirs: Index[ProblemRows] = Index(without_last=True)
     for index, side in ((ours, left), (theirs, right)):

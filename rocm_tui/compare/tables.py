@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from backend.model.choice import Choice
-from rocm_tui.compare.types import LONGEST, SHORTEST, Part
+from rocm_tui.compare.choices import LONGEST, SHORTEST
+from rocm_tui.compare.types import TuningSet
 from rocm_tui.session.in_use import taken
 from rocm_tui.session.model import Row
 
@@ -22,7 +23,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class SameKey:
-    """What two tables say of one key."""
+    """The entries of two tables with the same key."""
 
     a: Row
     b: Row
@@ -33,16 +34,19 @@ class SameKey:
 
     @property
     def ratio(self) -> float | None:
-        """B's time over A's, where both are told."""
-        a, b = told_ms(self.a), told_ms(self.b)
+        """B's time over A's, if both are known."""
+        a, b = entry_ms(self.a), entry_ms(self.b)
         return None if a is None or b is None else b / a
 
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """B against A. `common` begins with what differs, in the order of A; `a_twice` and `b_twice`
-    count entries whose key stands before in the same table: of these the fastest is compared, and
-    where none has a time the last."""
+    """Table B compared with table A.
+
+    `common` begins with what differs, in the order of A. `a_twice` and `b_twice` count entries
+    whose key occurs before in the same table: the fastest of them is compared, and if none has a
+    time the last.
+    """
 
     a: str
     b: str
@@ -63,35 +67,38 @@ class TableComparison:
 
     @property
     def median(self) -> float | None:
-        """Of the ratios."""
+        """The median of the ratios."""
         return median(self.ratios) if self.ratios else None
 
 
-def told(row: Row) -> Choice | None:
-    """What a table took; None of an untuned list."""
+def chosen(row: Row) -> Choice | None:
+    """Return the solution of an entry; None in an untuned list."""
     return row.tuning.choices[0] if row.tuning.choices else None
 
 
 def solution(row: Row) -> str:
-    """In full: a config goes by a shorter name. Of several without times all, whose order tells
-    nothing."""
+    """Return the full solution of an entry.
+
+    A config has a shorter label. Of several without times all are joined, since their order means
+    nothing.
+    """
     one = taken(row.tuning)
     choices = (one,) if one else row.tuning.choices
     return "; ".join(sorted(choice.description or choice.label for choice in choices))
 
 
-def told_ms(row: Row) -> float | None:
-    choice = told(row)
+def entry_ms(row: Row) -> float | None:
+    choice = chosen(row)
     ms = choice.ms if choice else None
     return ms if ms is not None and SHORTEST < ms < LONGEST else None
 
 
-def are_tables(*parts: Part) -> bool:
+def are_tables(*parts: TuningSet) -> bool:
     """Whether all that these hold are entries of tables."""
     return all(part.rows and all(row.tuning.entry for row in part.rows) for part in parts)
 
 
-def compare_tables(a: Part, b: Part) -> TableComparison:
+def compare_tables(a: TuningSet, b: TuningSet) -> TableComparison:
     """Entries are the same by tuner, key and device; of two tables of one device each by tuner and
     key."""
     by_device = any(len({device_of(row) for row in part.rows}) > 1 for part in (a, b))
@@ -110,7 +117,7 @@ def compare_tables(a: Part, b: Part) -> TableComparison:
 
 
 def slower(comparison: TableComparison, per_cent: float) -> tuple[SameKey, ...]:
-    """Keys whose time in B is more than so many per cent above A's."""
+    """Return the keys whose time in B is more than `per_cent` per cent above A's."""
     worse = 1 + per_cent / 100
     return tuple(same for same in comparison.common if (same.ratio or 0.0) > worse)
 
@@ -134,7 +141,7 @@ def _by_key(rows: Sequence[Row], by_device: bool) -> tuple[dict[Asked, Row], int
 
 
 def _taken_before(row: Row, other: Row) -> bool:
-    ms, other_ms = told_ms(row), told_ms(other)
+    ms, other_ms = entry_ms(row), entry_ms(other)
     if ms is None or other_ms is None:
         return other_ms is None and (ms is not None or _line(row) > _line(other))
     return ms < other_ms

@@ -16,7 +16,8 @@ from statistics import geometric_mean, median
 from typing import Literal
 
 from backend.model.choice import MeasuredChoice, Measurement, Verdict
-from rocm_tui.compare.types import LONGEST, SHORTEST, Noise
+from rocm_tui.compare.choices import LONGEST, SHORTEST
+from rocm_tui.compare.types import Noise
 from rocm_tui.session.numbers import duration, factor, percent, signed
 from rocm_tui.session.stats import TIE_BAND
 
@@ -33,11 +34,11 @@ ROUNDING = 0.5e-4
 
 
 def noise(ratios: Sequence[Sequence[float]], *, same_device: bool) -> Noise:
-    """The band and the shift of a comparison, from log ratios of equal choices, by problem.
+    """Return the band and the shift of a comparison, from log ratios of equal choices, by problem.
 
     Their median is the shift, if it is clear: outside the tie band and more than twice their robust
     standard deviation, which is 1.4826 times the median absolute deviation. The band is three such
-    deviations, and at least `DEFAULT_BAND`. Different devices have no shift to be freed from.
+    deviations, and at least `DEFAULT_BAND`. Different devices have no common shift.
     """
     by_problem = [list(of_one) for of_one in ratios if of_one]
     flat = [ratio for of_one in by_problem for ratio in of_one]
@@ -71,10 +72,10 @@ class InUnit:
 def in_units(
     a: str, b: str, then: Sequence[Measurement], now: Sequence[Measurement]
 ) -> tuple[InUnit, ...]:
-    """What choice `b` takes `now` over what `a` took `then`, in each unit that both sides have.
+    """Return what choice `b` takes `now` over what `a` took `then`, in each unit of both sides.
 
     Of several measurements the least disturbed one counts, which is another one for each unit.
-    Empty where there is no unit but milliseconds: other systems are told apart by those.
+    Empty if milliseconds are the only unit: they are used to compare different systems.
     """
     every = [*then, *now]
     if not _one_system(every):
@@ -168,12 +169,12 @@ def by_numbers(
     others: Callable[[], Sequence[float]] = tuple,
     unseen: Callable[[], float] = float,
 ) -> Ruling:
-    """The verdict on two numbers, none of them a measurement.
+    """Judge two numbers, neither of them a measurement.
 
-    `others` are the log ratios of the other choices of the problem. Where they share half of the
-    change or more, something slowed the whole tuning, or every choice: that is not told apart.
-    `unseen` is the difference that the clocks of both could not tell. Both are asked for only where
-    they matter.
+    `others` are the log ratios of the other choices of the problem. If they share half of the
+    change or more, either the whole tuning or every choice became slower, and the verdict is
+    unclear. `unseen` is the difference that the clocks of both could not resolve. Both are called
+    only if needed.
     """
     raw = b_ms / a_ms
     ratio = raw / noise.shift

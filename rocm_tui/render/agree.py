@@ -9,12 +9,18 @@ from typing import Any
 
 from backend.counted import counted, noun
 from backend.model.choice import Choice, Measurement
-from rocm_tui.compare.types import identity_of
+from rocm_tui.compare.choices import identity_of
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, fields_of, hanging, text_table
 from rocm_tui.render.tunings import PROBLEM, row_problem_json
-from rocm_tui.report.agreement import Agreement, Chooser, Differing, Taken, in_measurement
-from rocm_tui.report.proposals import Proposal
+from rocm_tui.report.agreement import (
+    Agreement,
+    Chooser,
+    DifferingProblem,
+    Proposal,
+    Selection,
+    in_measurement,
+)
 from rocm_tui.session import numbers as fmt
 
 NOTHING = "Nothing was compared: no problem was tuned by two of them."
@@ -52,7 +58,7 @@ def _ranks(numbers: Sequence[int]) -> str:
     return f"{noun(len(set(numbers)), 'rank')} {shown}{more}"
 
 
-def _apart(differing: Differing) -> str:
+def _apart(differing: DifferingProblem) -> str:
     if differing.ratio is None:
         return fmt.NONE
     if differing.standing != "apart":
@@ -60,17 +66,17 @@ def _apart(differing: Differing) -> str:
     return _marked(differing, fmt.signed(differing.ratio - 1))
 
 
-def _loss(differing: Differing) -> str:
+def _loss(differing: DifferingProblem) -> str:
     if differing.standing != "apart":
         return fmt.NONE
     return _marked(differing, fmt.duration(differing.loss_ms))
 
 
-def _marked(differing: Differing, text: str) -> str:
+def _marked(differing: DifferingProblem, text: str) -> str:
     return text if differing.measurement is not None else fmt.once(text)
 
 
-DIFFERING: tuple[Field[Differing], ...] = (
+DIFFERING: tuple[Field[DifferingProblem], ...] = (
     *fields_of(PROBLEM, lambda differing: differing.row),
     Field(
         "apart", "APART", 7, 9, right=True, text=_apart,
@@ -93,7 +99,7 @@ DIFFERING: tuple[Field[Differing], ...] = (
 )  # fmt: skip
 
 
-def labels(differing: Differing) -> Mapping[str, str]:
+def labels(differing: DifferingProblem) -> Mapping[str, str]:
     """What its kernels are called, by identity. Inductor numbers its choices as they come, so two
     kernels may have one name; they then have a part of their hash with it."""
     shared = _shared_names(differing)
@@ -103,10 +109,12 @@ def labels(differing: Differing) -> Mapping[str, str]:
     }
 
 
-def _shared_names(differing: Differing) -> frozenset[str]:
+def _shared_names(differing: DifferingProblem) -> frozenset[str]:
     """The names that several of its kernels have, on whichever ranks."""
     names = Counter(
-        name for group in differing.groups for name in {each.choice.label for each in group.taken}
+        name
+        for group in differing.groups
+        for name in {each.choice.label for each in group.selections}
     )
     return frozenset(name for name, kernels in names.items() if kernels > 1)
 
@@ -139,14 +147,14 @@ def text(told: Agreement, proposals: Sequence[Proposal] = (), width: int | None 
     return "\n".join(lines)
 
 
-def _details(differing: Differing, proposal: Proposal | None) -> Iterable[tuple[str, str]]:
+def _details(differing: DifferingProblem, proposal: Proposal | None) -> Iterable[tuple[str, str]]:
     called, shared = labels(differing), _shared_names(differing)
     for group in differing.groups:
-        by_name: dict[str, list[Taken]] = {}
-        for each in group.taken:
+        by_name: dict[str, list[Selection]] = {}
+        for each in group.selections:
             by_name.setdefault(_told_apart(each.choice, shared), []).append(each)
         yield from _own_names(by_name)
-    if warm := [each.by for group in differing.groups for each in group.taken if each.warm]:
+    if warm := [each.by for group in differing.groups for each in group.selections if each.warm]:
         asked = noun(len(warm), "it asks", "they ask")
         yield f"{who(warm)}: ", f"by a compiled graph out of the cache, with which {asked} nobody"
     for choice, lacking in differing.unoffered:
@@ -161,7 +169,7 @@ def _details(differing: Differing, proposal: Proposal | None) -> Iterable[tuple[
         yield "proposed: ", proposal_text(proposal, called)
 
 
-def _own_names(by_name: Mapping[str, Sequence[Taken]]) -> Iterable[tuple[str, str]]:
+def _own_names(by_name: Mapping[str, Sequence[Selection]]) -> Iterable[tuple[str, str]]:
     """A line for each name that ranks have for one kernel; many names share the last one."""
     several = list(by_name.items())
     same = ", the same kernel" if len(several) > 1 else ""
@@ -175,7 +183,7 @@ def _own_names(by_name: Mapping[str, Sequence[Taken]]) -> Iterable[tuple[str, st
         yield f"{who(each.by for each in taken)}: ", f"{words}{same}"
 
 
-def _times(taken: Sequence[Taken]) -> str:
+def _times(taken: Sequence[Selection]) -> str:
     """Each one's own time, taken once; of many the least and the greatest."""
     known = [each.ms for each in taken if each.ms is not None]
     if len(known) < _MOST:
@@ -187,11 +195,13 @@ def _time(ms: float) -> str:
     return fmt.once(fmt.duration(ms))
 
 
-def measured_text(differing: Differing, measurement: Measurement, called: Mapping[str, str]) -> str:
+def measured_text(
+    differing: DifferingProblem, measurement: Measurement, called: Mapping[str, str]
+) -> str:
     """`cold caches, bmm 118.0 µs, triton_bmm_4 +3.1 % slower`."""
     chosen = [group.choice for group in differing.groups]
     times = []
-    for choice, each in in_measurement(measurement, chosen, differing.taken):
+    for choice, each in in_measurement(measurement, chosen, differing.selections):
         beyond = "" if each.ratio == 1.0 else f" {fmt.signed(each.ratio - 1)}"
         verdict = "" if each.verdict == "faster" else f" {each.verdict}"
         times.append(f"{_label(choice, called)} {fmt.duration(each.ms)}{beyond}{verdict}")
@@ -269,7 +279,7 @@ def differing_line(told: Agreement, run: str) -> str:
     if not count:
         return ""
     which = f"{count} of {counted(told.compared, 'problem')}"
-    warm = sum(any(taken.warm for taken in one.taken) for one in told.differing)
+    warm = sum(any(selection.warm for selection in one.selections) for one in told.differing)
     cached = f" ({warm} by a compiled graph out of the cache, with which a rank asks nobody)"
     why = cached if warm else ""
     return f"ranks took different choices of {which}{why}: rocm-tui agree --run {run}"
@@ -315,7 +325,7 @@ def agreement_json(told: Agreement, proposals: Sequence[Proposal] = ()) -> dict[
     }
 
 
-def _differing_json(differing: Differing, proposal: Proposal | None) -> dict[str, Any]:
+def _differing_json(differing: DifferingProblem, proposal: Proposal | None) -> dict[str, Any]:
     measurement = differing.measurement
     return {
         **row_problem_json(differing.row),
@@ -326,7 +336,7 @@ def _differing_json(differing: Differing, proposal: Proposal | None) -> dict[str
                 "choice": group.choice.label,
                 "hash": group.choice.hash,
                 "identity": identity_of(group.choice),
-                "taken": [_taken_json(each) for each in group.taken],
+                "taken": [_taken_json(each) for each in group.selections],
             }
             for group in differing.groups
         ],
@@ -347,7 +357,7 @@ def _differing_json(differing: Differing, proposal: Proposal | None) -> dict[str
     }
 
 
-def _taken_json(taken: Taken) -> dict[str, Any]:
+def _taken_json(taken: Selection) -> dict[str, Any]:
     return {
         **attributes(taken.by, "name source rank host session"),
         "choice": taken.choice.label,

@@ -13,11 +13,11 @@ from rocm_tui.compare.comparison import taken
 from rocm_tui.compare.tables import (
     SameKey,
     TableComparison,
+    chosen,
     device_of,
+    entry_ms,
     slower,
     solution,
-    told,
-    told_ms,
 )
 from rocm_tui.compare.types import Comparison, Pair, Standpoint
 from rocm_tui.harmless import plain
@@ -396,7 +396,7 @@ _SOLUTION: Field[Row] = Field(
     about="what was taken",
 )  # fmt: skip
 _TIME: Field[Row] = Field(
-    "time", "TIME", right=True, text=lambda row: fmt.duration(told_ms(row)),
+    "time", "TIME", right=True, text=lambda row: fmt.duration(entry_ms(row)),
     about="how long it took there, as the table tells",
 )  # fmt: skip
 _CHANGE: Field[SameKey] = Field(
@@ -405,8 +405,8 @@ _CHANGE: Field[SameKey] = Field(
     about="what was taken in A and in B",
 )  # fmt: skip
 _TABLE_TIMES: tuple[Field[SameKey], ...] = (
-    Field("a", "A", right=True, name="A", text=lambda same: fmt.duration(told_ms(same.a))),
-    Field("b", "B", right=True, name="B", text=lambda same: fmt.duration(told_ms(same.b))),
+    Field("a", "A", right=True, name="A", text=lambda same: fmt.duration(entry_ms(same.a))),
+    Field("b", "B", right=True, name="B", text=lambda same: fmt.duration(entry_ms(same.b))),
     Field("ratio", "B/A", right=True, name="B/A", text=lambda same: fmt.factor(same.ratio)),
 )
 
@@ -418,14 +418,14 @@ ENTRY: tuple[Column, ...] = (_DEVICE, _SOLUTION, _TIME)
 
 def _fields(pairs: Sequence[SameKey]) -> tuple[Field[SameKey], ...]:
     """No columns of times where no table tells one."""
-    timed = any(told_ms(row) is not None for same in pairs for row in (same.a, same.b))
+    timed = any(entry_ms(row) is not None for same in pairs for row in (same.a, same.b))
     return (*fields_of(PROBLEM, lambda same: same.b), *(_TABLE_TIMES if timed else ()), _CHANGE)
 
 
 def _alone(rows: Sequence[Row]) -> tuple[Field[Row], ...]:
     fields = [*PROBLEM]
     fields += [_DEVICE] if any(map(device_of, rows)) else []
-    fields += [_TIME] if any(told_ms(row) is not None for row in rows) else []
+    fields += [_TIME] if any(entry_ms(row) is not None for row in rows) else []
     return (*fields, _SOLUTION)
 
 
@@ -501,7 +501,7 @@ def slower_lines(comparison: TableComparison, per_cent: float) -> Iterable[str]:
         took = _SOLUTION.text(same.b)
         if not same.same_solution:
             took = change(solution(same.a), solution(same.b))
-        times = f"{fmt.duration(told_ms(same.a))} then, {fmt.duration(told_ms(same.b))} now"
+        times = f"{fmt.duration(entry_ms(same.a))} then, {fmt.duration(entry_ms(same.b))} now"
         yield f"{problem_line(PROBLEM, same.b)}: {took}: {times}"
 
 
@@ -541,7 +541,7 @@ def _asked_json(row: Row) -> dict[str, Any]:
 
 def _told_json(row: Row) -> dict[str, Any]:
     """What one table says of one key."""
-    choice, entry = told(row), row.tuning.entry
+    choice, entry = chosen(row), row.tuning.entry
     return {
         "id": row.id,
         "solution": choice.label if choice else None,

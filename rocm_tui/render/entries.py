@@ -15,9 +15,9 @@ from rocm_tui.render.table import Field, Line, Span, filled, folded
 from rocm_tui.render.tuned_tables import ASKED, NAMES, UNTOLD, several_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.stats import asked_sizes
+from rocm_tui.tables.collection import TableRow
 from rocm_tui.tables.findings import LEVELS, Finding, Level, Linted
 from rocm_tui.tables.lint import RULES
-from rocm_tui.tables.shelf import Shelved
 
 MARKS: dict[Level, tuple[str, str]] = {
     "error": ("✗", "bad"),
@@ -124,7 +124,7 @@ def finding_line(finding: Finding) -> Line:
     )
 
 
-def column_texts(shelved: Shelved) -> Iterator[tuple[str, str, str]]:
+def column_texts(shelved: TableRow) -> Iterator[tuple[str, str, str]]:
     """Name, value with its unit, and meaning of each column that is told beside the key."""
     entry = shelved.entry
     for name, value in entry.extra:
@@ -135,7 +135,7 @@ def column_texts(shelved: Shelved) -> Iterator[tuple[str, str, str]]:
         yield plain(name), text, meaning
 
 
-def columns_text(shelved: Shelved) -> str:
+def columns_text(shelved: TableRow) -> str:
     """The same for `show`; empty where there are none."""
     columns = list(column_texts(shelved))
     if not columns:
@@ -153,7 +153,7 @@ def _micro(value: str) -> str:
     return fmt.duration(us / 1000) if us > 0 else f"{plain(value)} µs"
 
 
-def entry_lines(shelved: Shelved, width: int, height: int) -> list[Line]:
+def entry_lines(shelved: TableRow, width: int, height: int) -> list[Line]:
     """In so many lines: what is wrong first, then what it is. Meanings stand there where they have
     a line each."""
     entry = shelved.entry
@@ -215,7 +215,7 @@ def _table(columns: Sequence[tuple[str, str, str]]) -> list[Line]:
 _VALUE = 60
 
 
-def key_text(shelved: Shelved) -> str:
+def key_text(shelved: TableRow) -> str:
     """What the entry is looked up by, in short: `64×1280×8192`, `M=64 E=128 N=352`."""
     key = shelved.entry.key
     if len(key) == 1:
@@ -223,7 +223,7 @@ def key_text(shelved: Shelved) -> str:
     return plain(asked_sizes(",".join(f"{name}={value}" for name, value in key)))
 
 
-def solution_text(shelved: Shelved) -> str:
+def solution_text(shelved: TableRow) -> str:
     """What was taken; of a config its blocks, warps and stages. Of several without times all."""
     if not shelved.entry.solution:
         return ASKED
@@ -233,12 +233,12 @@ def solution_text(shelved: Shelved) -> str:
     return plain(choice_of(shelved.entry).label)
 
 
-def time_text(shelved: Shelved) -> str:
+def time_text(shelved: TableRow) -> str:
     """Empty where none is told."""
     return "" if shelved.entry.ms is None else fmt.duration(shelved.entry.ms)
 
 
-def lint_text(shelved: Shelved) -> str:
+def lint_text(shelved: TableRow) -> str:
     """The sign of the worst that was found of it, and by which rule; how many more."""
     if not shelved.found:
         return ""
@@ -246,7 +246,7 @@ def lint_text(shelved: Shelved) -> str:
     return f"{MARKS[worst.level][0]} {worst.rule}" + (f" +{more}" if more else "")
 
 
-ENTRIES: tuple[Field[Shelved], ...] = (
+ENTRIES: tuple[Field[TableRow], ...] = (
     Field(
         "tuner", "TUNER", 5, 12, drop=7, style="dim",
         text=lambda one: plain(NAMES.get(one.table.tuner, one.table.tuner)),

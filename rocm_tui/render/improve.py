@@ -12,13 +12,11 @@ from backend.model.graph import TrialArm
 from backend.model.problem import parse_inputs_key
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, text_table
-from rocm_tui.search.errors import ERROR, LOOKS
-from rocm_tui.search.proof import Proof
-from rocm_tui.search.standing import Gain, Standing, standing
-from rocm_tui.search.steps import finished
+from rocm_tui.search.steps import ERROR, LOOKS, Gain, SearchStatus, finished, search_status
 from rocm_tui.search.types import (
     Alone,
     Candidate,
+    GraphProof,
     MeasureStep,
     Search,
     Step,
@@ -92,7 +90,7 @@ def _place(search: Search, at: int) -> str:
 
 def best_text(search: Search) -> str:
     """What is kept so far; the figure is that of the screening, which flatters."""
-    now = standing(search)
+    now = search_status(search)
     if now.sure is not None and now.sure.arm == now.kept:
         return gain_text(now.sure)
     if not now.kept:
@@ -104,7 +102,7 @@ def best_text(search: Search) -> str:
     return f"{len(now.kept)} kept, some {change(ratio)}"
 
 
-def _kept_result(attempt: Try, now: Standing) -> TrialArm | None:
+def _kept_result(attempt: Try, now: SearchStatus) -> TrialArm | None:
     """What a trial said of the choice that it added to those kept."""
     if attempt.kind != "screen":
         return None
@@ -252,7 +250,7 @@ def no_gain_text(search: Search, budget: float) -> str:
 
 def summary(search: Search) -> list[str]:
     """What was tried, in sentences."""
-    now = standing(search)
+    now = search_status(search)
     lines = [_tried(search)] if search.tries else []
     lines += _unfit(search)
     lines += _wrong(search)
@@ -273,7 +271,7 @@ def _tried(search: Search) -> str:
     )
 
 
-def _unsure(now: Standing) -> list[str]:
+def _unsure(now: SearchStatus) -> list[str]:
     """What is kept and not proposed, and why."""
     if not now.kept or (now.sure is not None and now.sure.arm == now.kept):
         return []
@@ -328,7 +326,7 @@ SURE = (
 
 def search_json(search: Search) -> dict[str, Any]:
     """A search with all its tries; see docs/model.md."""
-    now = standing(search)
+    now = search_status(search)
     return {
         "graph": search.graph,
         "within": search.within,
@@ -341,7 +339,7 @@ def search_json(search: Search) -> dict[str, Any]:
     }
 
 
-def _is_sure(now: Standing) -> bool:
+def _is_sure(now: SearchStatus) -> bool:
     return now.sure is not None and now.sure.arm == now.kept
 
 
@@ -392,26 +390,26 @@ def _arm_json(arm: TrialArm) -> dict[str, Any]:
     }
 
 
-def proof_figure(proof: Proof) -> str:
+def proof_figure(proof: GraphProof) -> str:
     """`prove: graph b3f21aa 4.4 % faster (3.9 to 4.9 %), 5 pairs of stock processes`."""
     pairs = counted(proof.pairs, "pair")
     return f"prove: graph {proof.graph} {proof_result(proof)}, {pairs} of stock processes"
 
 
-def proof_result(proof: Proof) -> str:
+def proof_result(proof: GraphProof) -> str:
     """`4.4 % faster (3.9 to 4.9 %)`; `tied (-0.2 % to +0.3 %)`."""
     name = change(proof.ratio) if proof.verdict in ("faster", "slower") else proof.verdict
     return f"{name} ({between(proof.low, proof.high)})"
 
 
-def _proof_kernels(proof: Proof) -> str:
+def _proof_kernels(proof: GraphProof) -> str:
     before, after = proof.kernels_before, proof.kernels_after
     if before is None or after is None:
         return fmt.NONE
     return str(after) if before == after else f"{before} → {after}"
 
 
-PROOFS: tuple[Field[Proof], ...] = (
+PROOFS: tuple[Field[GraphProof], ...] = (
     Field("graph", "GRAPH", text=lambda proof: proof.graph, about="the graph's id"),
     Field(
         "before", "WITHOUT", right=True, text=lambda proof: fmt.duration(proof.before),
@@ -433,11 +431,11 @@ PROOFS: tuple[Field[Proof], ...] = (
 )  # fmt: skip
 
 
-def proof_text(proof: Proof) -> str:
+def proof_text(proof: GraphProof) -> str:
     return text_table(PROOFS, [proof])
 
 
-def proof_sentences(proof: Proof) -> list[str]:
+def proof_sentences(proof: GraphProof) -> list[str]:
     """What became of the pins, as the compiled graphs that these processes left tell."""
     count = len(proof.pins)
     lines = [
@@ -449,7 +447,7 @@ def proof_sentences(proof: Proof) -> list[str]:
     return [plain(line) for line in lines]
 
 
-def proof_json(proof: Proof) -> dict[str, Any]:
+def proof_json(proof: GraphProof) -> dict[str, Any]:
     """A proof; an end of the interval that is not known is null."""
     numbers = attributes(proof, "ratio low high before after")
     return {

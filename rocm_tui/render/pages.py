@@ -13,8 +13,9 @@ from rocm_tui.render import report as words
 from rocm_tui.render.plot import number
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
+from rocm_tui.report.job import MissingBackend, Repeated, Report, Savings
+from rocm_tui.report.ranks import Disagreement, Party
 from rocm_tui.report.roofline import Point, Roofline
-from rocm_tui.report.types import Disagreement, MissingBackend, Party, Repeated, Report, Savings
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.devices import Peak

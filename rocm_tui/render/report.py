@@ -13,15 +13,8 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.compare import lost_text
 from rocm_tui.render.table import Field, attributes, fields_of, problem_line, text_table
 from rocm_tui.render.tunings import PROBLEM, row_problem_json
-from rocm_tui.report.types import (
-    Disagreement,
-    Gain,
-    MissingBackend,
-    Party,
-    Repeated,
-    Report,
-    Savings,
-)
+from rocm_tui.report.job import MissingBackend, ProblemSaving, Repeated, Report, Savings
+from rocm_tui.report.ranks import Disagreement, Party
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
@@ -53,7 +46,7 @@ def _saved(ms: float) -> str:
     return "is ATen" if ms == 0 else fmt.duration(ms) if ms > 0 else lost_text(ms)
 
 
-def _gain(gain: Gain) -> str:
+def _gain(gain: ProblemSaving) -> str:
     """A difference that cannot be told says `tie`."""
     if gain.waited:
         return "waited"
@@ -62,24 +55,24 @@ def _gain(gain: Gain) -> str:
     return "tie" if gain.tied else _marked(gain, _saved(gain.saved_ms))
 
 
-def _in_all(gain: Gain) -> str:
+def _in_all(gain: ProblemSaving) -> str:
     total = (gain.saved_ms or 0.0) * (gain.calls or 0)
     return _marked(gain, _saved(total)) if total and not gain.tied else fmt.NONE
 
 
-def _marked(gain: Gain, text: str) -> str:
+def _marked(gain: ProblemSaving, text: str) -> str:
     """`~` before what is not measured; `?` where the times are not to be believed, as in Watch."""
     mark = fmt.SUSPECT if gain.row.suspect else fmt.ONCE
     return text if gain.measured else fmt.once(text, mark)
 
 
-def _gain_style(gain: Gain) -> str:
+def _gain_style(gain: ProblemSaving) -> str:
     if gain.tied or not gain.saved_ms or not gain.measured:
         return "dim"
     return "good" if gain.saved_ms > 0 else "warn"
 
 
-GAINS: tuple[Field[Gain], ...] = (
+GAINS: tuple[Field[ProblemSaving], ...] = (
     *fields_of(PROBLEM, lambda gain: gain.row),
     Field(
         "use", "IN USE", 12, 40, drop=4, text=lambda gain: _short(gain.choice.label),
@@ -397,7 +390,7 @@ def _missing_json(backend: MissingBackend) -> dict[str, Any]:
     }
 
 
-def _gain_json(gain: Gain) -> dict[str, Any]:
+def _gain_json(gain: ProblemSaving) -> dict[str, Any]:
     return {
         **row_problem_json(gain.row),
         "choice": gain.choice.label,

@@ -1,7 +1,6 @@
-"""Whether the ranks and hosts of a job took the same choices, problem by problem.
+"""Whether the ranks and hosts of a job selected the same choices, and one choice to propose to all.
 
-What counts is what each process selected. Pure functions; who is asked is found in
-`actions/agree.py`.
+Pure functions; `actions/agree.py` finds out who selected what.
 """
 
 from __future__ import annotations
@@ -9,18 +8,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import log
 from typing import Literal
 
 from backend.cache.variants import may_differ
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
-from rocm_tui.compare.points import complete, offers
+from rocm_tui.compare.choices import (
+    LONGEST,
+    SHORTEST,
+    by_kernel,
+    comparable,
+    identified,
+    identity_of,
+    same_choice,
+    timed,
+)
+from rocm_tui.compare.comparison import complete, offers
 from rocm_tui.compare.problems import Index, known, problems
-from rocm_tui.compare.types import LONGEST, SHORTEST, Part, identity_of, same_choice, timed
-from rocm_tui.report.same_kernel import by_kernel, comparable, identified
+from rocm_tui.compare.types import TuningSet
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.session.refusals import why_wrong
 
 Spread = Literal["apart", "tied", "unclear"]
 """How the times of several choices stand: two of them are no tie; all are; a measurement cannot
@@ -29,8 +39,8 @@ tell yet."""
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What must be alike for two to be compared, as far as it is told: the name of Inductor's cache
-    file, the architecture, the compute units."""
+    """What must be equal for two selections to be compared: the name of Inductor's cache file, the
+    architecture, the compute units. Empty or 0 where it is unknown."""
 
     hash: str = ""
     arch: str = ""
@@ -38,15 +48,17 @@ class System:
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """What is empty is not known."""
+        """The three facts as a tuple, for `Index`."""
         return self.hash, self.arch, self.compute_units
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """A rank, a process, or a file that tells what a host took. `source` is what a person named;
-    it is to be said where `named` is True: there another one is called so. `session` is its id,
-    where it is a process that was recorded."""
+    """A rank, a process, or a file that shows what a host selected.
+
+    `source` is what the person named; it is shown if `named`, since another chooser has the same
+    name. `session` is the id of a recorded process.
+    """
 
     name: str
     source: str
@@ -58,10 +70,13 @@ class Chooser:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What one of them took for a problem. `row` is its own view: the choices that it was offered,
-    with its own times where it has any. `warm` tells that it found a compiled graph that calls the
-    choice, and was offered nothing: `row` is then another's."""
+class Selection:
+    """What a chooser selected for a problem.
+
+    `row` is its own view: the choices that it was offered, with its own times where it has any.
+    `warm` means that it found a compiled graph that calls the choice, and was offered nothing:
+    `row` is then another chooser's.
+    """
 
     by: Chooser
     row: Row
@@ -75,11 +90,11 @@ class Taken:
 
     @property
     def ms(self) -> float | None:
-        """As it was timed once, when it was tuned."""
+        """The time of the choice when it was tuned, in milliseconds."""
         return own_choice(self.tuning, self.choice).ms
 
     def offered(self, choice: Choice) -> bool | None:
-        """Whether it could have taken this choice; None where its source does not show all."""
+        """Whether it could have selected this choice; None if its source does not show all."""
         if offers(self.tuning, choice):
             return True
         known_all = (
@@ -97,32 +112,35 @@ def _may_be(choice: Choice, other: Choice) -> bool:
 
 
 def own_choice(tuning: Tuning, choice: Choice) -> Choice:
-    """The choice as this tuning tells it."""
+    """Return the choice as it is in this tuning, or `choice` itself if it is not there."""
     return next((own for own in tuning.choices if same_choice(own, choice)), choice)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Those that took the same kernel. `choice` is as one of them has it: each has its own name for
-    it, and on a device of its own another hash."""
+class SelectionGroup:
+    """The selections of one kernel.
+
+    `choice` is taken from one of them: the others have other names for it, and other hashes on
+    other devices.
+    """
 
     choice: Choice
-    taken: tuple[Taken, ...]
+    selections: tuple[Selection, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Differing:
-    """A problem of which two or more took different choices, that which most took first.
+class DifferingProblem:
+    """A problem for which choosers selected different kernels, the most frequent one first.
 
-    `ratio` is the slowest of the chosen ones over the fastest, as measured, else in the times of
-    the one that found them furthest apart; None where nobody timed two of them. `standing` is how
-    these times stand to each other. `loss_ms` is what a call takes longer with the slowest.
-    `measurement` has all of the chosen ones. `unoffered` says which of the chosen ones somebody was
-    not offered.
+    `ratio` is the slowest selected kernel over the fastest, as measured, else in the times of the
+    chooser for which they differ most; None if nobody timed two of them. `standing` says how sure
+    that difference is. `loss_ms` is what a call takes longer with the slowest. `measurement` has
+    all selected kernels. `unoffered` lists selected choices with the choosers that were not offered
+    them.
     """
 
     row: Row
-    groups: tuple[Group, ...]
+    groups: tuple[SelectionGroup, ...]
     ratio: float | None
     standing: Spread | None
     loss_ms: float
@@ -130,35 +148,35 @@ class Differing:
     unoffered: tuple[tuple[Choice, tuple[Chooser, ...]], ...]
 
     @property
-    def taken(self) -> tuple[Taken, ...]:
-        return tuple(taken for group in self.groups for taken in group.taken)
+    def selections(self) -> tuple[Selection, ...]:
+        return tuple(selection for group in self.groups for selection in group.selections)
 
     @property
     def pinned(self) -> Pin | None:
-        """What was pinned for it after one of them began, who so could not take it."""
-        pins = ((t.row.pin.pin, t.by) for t in self.taken if t.row.pin is not None)
+        """The pin that was made after a chooser had started, so that it could not use it."""
+        pins = ((t.row.pin.pin, t.by) for t in self.selections if t.row.pin is not None)
         return next((pin for pin, by in pins if by.session and pin.when > by.started), None)
 
     @property
     def calls(self) -> int | None:
-        """How often one of them calls it, where a session tells."""
-        told = [taken.row.share.calls for taken in self.taken if taken.row.share is not None]
-        return max(told, default=0) or None
+        """How often a chooser calls it; None if no session recorded that."""
+        shares = [share for each in self.selections if (share := each.row.share) is not None]
+        return max((share.calls for share in shares), default=0) or None
 
     @property
     def share(self) -> float | None:
-        """Its part of a program's time: the largest that is told."""
-        shares = [taken.row.share.share for taken in self.taken if taken.row.share is not None]
-        return max((share for share in shares if share is not None), default=None)
+        """The largest share of a program's time that it has; None if unknown."""
+        shares = [each.row.share for each in self.selections if each.row.share is not None]
+        return max((s.share for s in shares if s.share is not None), default=None)
 
     @property
     def loss_total_ms(self) -> float:
-        """In all calls, or once where they are not known."""
+        """The loss over all calls, or over one call if their number is unknown."""
         return self.loss_ms * (self.calls or 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ChooserPair:
     """Two that chose, or two parties of which each took the same in everything: of `both` problems
     they took the same choice in `same`."""
 
@@ -170,19 +188,22 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of the `problems` that somebody chose for, `alone` were tuned by one of them, and nothing was
-    compared for `not_compared`. `compared` counts the comparisons of two or more: several for a
-    problem that was tuned on systems that are not compared. `differing` has the largest possible
-    loss first. `pairs` are those that differ somewhere, most first. `apart` counts the problems
-    that were tuned on systems which are not compared, `untold` those of which some tell their
-    choice in a way in which it cannot be compared. `missing` are ranks, of those that were asked
-    for, that chose nothing; `lacking` how many are missing where no ranks are told."""
+    """The problems that choosers selected kernels for, and where they differ.
+
+    Of `problems`, `alone` were tuned by one chooser only, and `not_compared` were compared with
+    nothing. `compared` counts comparisons of two or more choosers; a problem that was tuned on
+    systems that are not compared may have several. `differing` has the largest possible loss first,
+    `pairs` are the choosers that differ somewhere, most first. `apart` counts the problems that
+    were tuned on systems that are not compared, `untold` those with selections that cannot be
+    compared. `missing` are requested ranks that selected nothing; `lacking` is how many choosers
+    are missing where ranks are unknown.
+    """
 
     choosers: tuple[Chooser, ...]
     compared: int
     alone: int
-    differing: tuple[Differing, ...]
-    pairs: tuple[Pair, ...]
+    differing: tuple[DifferingProblem, ...]
+    pairs: tuple[ChooserPair, ...]
     apart: int = 0
     untold: int = 0
     missing: tuple[int, ...] = ()
@@ -197,13 +218,19 @@ class Agreement:
 
 
 def agreement(
-    choosers: Sequence[Chooser], taken: Iterable[Taken], *, ranks: int = 0, across: bool = False
+    choosers: Sequence[Chooser],
+    selections: Iterable[Selection],
+    *,
+    ranks: int = 0,
+    across: bool = False,
 ) -> Agreement:
-    """What so many `ranks` (0: however many there are) took; `across` compares systems that
-    differ, too."""
-    sets: list[list[Taken]] = []
+    """Compare the selections of `ranks` ranks (0: of all there are).
+
+    With `across`, selections on different systems are compared too.
+    """
+    sets: list[list[Selection]] = []
     apart = alone = untold = count = not_compared = 0
-    for latest in _by_problem(taken):
+    for latest in _by_problem(selections):
         systems = [latest] if across else _classes(latest)
         classes = [comparable(_identified(members), _choice) for members in systems]
         several = [members for members in classes if len(members) > 1]
@@ -242,27 +269,27 @@ def _missing(
     return (), max(0, ranks - len(choosers))
 
 
-def _by_problem(taken: Iterable[Taken]) -> Iterator[list[Taken]]:
-    """What each took last, of each problem, wherever it was tuned."""
-    every = list(taken)
+def _by_problem(selections: Iterable[Selection]) -> Iterator[list[Selection]]:
+    """Yield the latest selection of each chooser, for each problem, on whatever system."""
+    every = list(selections)
     rows = [
         replace(
             each.row, key=str(at), tuning=replace(each.tuning, sources=(), session=None), asked=()
         )
         for at, each in enumerate(every)
     ]
-    for problem in problems(Part("", tuple(rows))):
-        latest: dict[Chooser, Taken] = {}
+    for problem in problems(TuningSet("", tuple(rows))):
+        latest: dict[Chooser, Selection] = {}
         for row in problem.rows:
             latest.setdefault(every[int(row.key)].by, every[int(row.key)])
         yield list(latest.values())
 
 
-def _classes(taken: Sequence[Taken]) -> list[list[Taken]]:
-    """Those of one system together. One that tells less is of the system that it fits alone."""
-    index: Index[list[Taken]] = Index()
-    made: dict[tuple[object, ...], list[Taken]] = {}
-    for each in sorted(taken, key=lambda each: -len(known(each.system.facts))):
+def _classes(selections: Sequence[Selection]) -> list[list[Selection]]:
+    """Group selections by system. One with fewer facts joins the only system that it fits."""
+    index: Index[list[Selection]] = Index()
+    made: dict[tuple[object, ...], list[Selection]] = {}
+    for each in sorted(selections, key=lambda each: -len(known(each.system.facts))):
         facts = each.system.facts
         home = made.get(facts) or index.only(facts)
         if home is None:
@@ -272,66 +299,66 @@ def _classes(taken: Sequence[Taken]) -> list[list[Taken]]:
     return list(made.values())
 
 
-def _choice(taken: Taken) -> Choice:
-    return taken.choice
+def _choice(selection: Selection) -> Choice:
+    return selection.choice
 
 
-def _identified(taken: Sequence[Taken]) -> list[Taken]:
-    """With the identities of their choices, where hashes differ."""
-    if len({identity_of(each.choice) for each in taken}) < 2:
-        return list(taken)
-    tunings = identified([each.tuning for each in taken])
-    return [with_identities(each, tuning) for each, tuning in zip(taken, tunings, strict=True)]
+def _identified(selections: Sequence[Selection]) -> list[Selection]:
+    """Add identities to the selected choices if their hashes differ."""
+    if len({identity_of(each.choice) for each in selections}) < 2:
+        return list(selections)
+    tunings = identified([each.tuning for each in selections])
+    return [with_identities(each, tuning) for each, tuning in zip(selections, tunings, strict=True)]
 
 
-def with_identities(taken: Taken, tuning: Tuning) -> Taken:
-    """The same with the choices of `tuning`, which have identities."""
-    choice = taken.choice
+def with_identities(selection: Selection, tuning: Tuning) -> Selection:
+    """Return the selection with the choices of `tuning`, which have identities."""
+    choice = selection.choice
     own = next((c for c in tuning.choices if c.hash and c.hash == choice.hash), choice)
     return replace(
-        taken,
-        row=replace(taken.row, tuning=tuning),
+        selection,
+        row=replace(selection.row, tuning=tuning),
         choice=replace(choice, identity=choice.identity or own.identity),
     )
 
 
-def _groups(taken: Sequence[Taken]) -> list[Group]:
-    groups = by_kernel(sorted(taken, key=_place), _choice)
-    return [Group(_named(members), tuple(members)) for members in groups]
+def _groups(selections: Sequence[Selection]) -> list[SelectionGroup]:
+    groups = by_kernel(sorted(selections, key=_place), _choice)
+    return [SelectionGroup(_named(members), tuple(members)) for members in groups]
 
 
-def _named(home: Sequence[Taken]) -> Choice:
-    """The choice as the one tells it that tells most."""
+def _named(home: Sequence[Selection]) -> Choice:
+    """Return the choice of the selection that knows most of it: its hash, its name."""
     return max((e.choice for e in home), key=lambda c: (c.hash is not None, c.name is not None))
 
 
-def _place(taken: Taken) -> tuple[int, str]:
-    return _order(taken.by)
+def _place(selection: Selection) -> tuple[int, str]:
+    return _order(selection.by)
 
 
 def _order(chooser: Chooser) -> tuple[int, str]:
     return -1 if chooser.rank is None else chooser.rank, chooser.name
 
 
-def _differing(groups: Sequence[Group]) -> Differing:
+def _differing(groups: Sequence[SelectionGroup]) -> DifferingProblem:
     chosen = [group.choice for group in groups]
-    taken = [each for group in groups for each in group.taken]
-    measurement = measured(taken, chosen)
+    selections = [each for group in groups for each in group.selections]
+    measurement = measured(selections, chosen)
     if measurement is not None:
-        pairs = in_measurement(measurement, chosen, taken)
+        pairs = in_measurement(measurement, chosen, selections)
         own = [replace(c, hash=m.hash, identity=identity_of(c)) for c, m in pairs]
-        views = [replace(taken[0].tuning, choices=tuple(own), measured=measurement)]
+        views = [replace(selections[0].tuning, choices=tuple(own), measured=measurement)]
     else:
-        views = list({id(each.tuning): each.tuning for each in taken}.values())
+        views = list({id(each.tuning): each.tuning for each in selections}.values())
     spreads = [spread for view in views if (spread := _spread(view, chosen)) is not None]
     widest = max(spreads, key=lambda spread: spread[1] / spread[0], default=None)
     standings = [standing for *_, standing in spreads]
     unoffered = (
-        (choice, tuple(each.by for each in taken if each.offered(choice) is False))
+        (choice, tuple(each.by for each in selections if each.offered(choice) is False))
         for choice in chosen
     )
-    return Differing(
-        row=taken[0].row,
+    return DifferingProblem(
+        row=selections[0].row,
         groups=tuple(groups),
         ratio=widest[1] / widest[0] if widest else None,
         standing=next((s for s in ("apart", "unclear", "tied") if s in standings), None),
@@ -342,8 +369,8 @@ def _differing(groups: Sequence[Group]) -> Differing:
 
 
 def _spread(tuning: Tuning, chosen: Sequence[Choice]) -> tuple[float, float, Spread] | None:
-    """The least and the greatest time of the chosen ones in one tuning, and how they stand; None
-    where it has no two of them."""
+    """Return the least and the greatest time of the selected choices in one tuning, and how sure
+    their difference is; None if it has fewer than two of them."""
     found = tuning.measured
     own = [own_choice(tuning, choice) for choice in chosen]
     if found is not None and all(_usable(found.of(choice.hash)) for choice in own):
@@ -365,19 +392,21 @@ def _spread(tuning: Tuning, chosen: Sequence[Choice]) -> tuple[float, float, Spr
     return min(times), max(times), standing
 
 
-def measured(taken: Sequence[Taken], choices: Sequence[Choice]) -> Measurement | None:
+def measured(selections: Sequence[Selection], choices: Sequence[Choice]) -> Measurement | None:
     """The latest measurement of all of these choices; one with cold caches goes before."""
-    found = {m: None for each in taken if (m := each.tuning.measured) is not None}
-    fits = [m for m in found if len(in_measurement(m, choices, taken)) == len(choices)]
+    found = {m: None for each in selections if (m := each.tuning.measured) is not None}
+    fits = [m for m in found if len(in_measurement(m, choices, selections)) == len(choices)]
     return max(fits, key=lambda m: (m.caches == "cold", m.when), default=None)
 
 
 def in_measurement(
-    measurement: Measurement, choices: Sequence[Choice], taken: Iterable[Taken]
+    measurement: Measurement, choices: Sequence[Choice], selections: Iterable[Selection]
 ) -> list[tuple[Choice, MeasuredChoice]]:
-    """Those of `choices` that were measured, in the order of the measurement. It may have been made
-    on another device than those of the choices, where their hashes differ."""
-    tunings = {id(each.tuning): each.tuning for each in taken}.values()
+    """Return those of `choices` that were measured, in the order of the measurement.
+
+    It may have been made on another device than the choices, with other hashes.
+    """
+    tunings = {id(each.tuning): each.tuning for each in selections}.values()
     identities = {c.hash: identity_of(c) for tuning in tunings for c in tuning.choices}
     by_identity = {identity_of(choice): choice for choice in choices if choice.hash}
     pairs = [
@@ -405,12 +434,12 @@ _Votes = dict[int, int]
 """Which of its groups one is in, by problem."""
 
 
-def _pairs(grouped: Sequence[Sequence[Group]]) -> tuple[Pair, ...]:
-    """Of a thousand ranks most took the same in everything."""
+def _pairs(grouped: Sequence[Sequence[SelectionGroup]]) -> tuple[ChooserPair, ...]:
+    """Return the pairs of choosers that differ; choosers that agree in everything are one party."""
     votes: dict[Chooser, _Votes] = {}
     for problem, groups in enumerate(grouped):
         for vote, group in enumerate(groups):
-            for each in group.taken:
+            for each in group.selections:
                 votes.setdefault(each.by, {})[problem] = vote
     parties: dict[frozenset[tuple[int, int]], list[Chooser]] = {}
     for chooser, own in sorted(votes.items(), key=lambda vote: _order(vote[0])):
@@ -421,7 +450,131 @@ def _pairs(grouped: Sequence[Sequence[Group]]) -> tuple[Pair, ...]:
     return tuple(sorted(differing, key=lambda pair: pair.same - pair.both))
 
 
-def _pair(a: Sequence[Chooser], b: Sequence[Chooser], votes: Mapping[Chooser, _Votes]) -> Pair:
+def _pair(
+    a: Sequence[Chooser], b: Sequence[Chooser], votes: Mapping[Chooser, _Votes]
+) -> ChooserPair:
     ours, theirs = votes[a[0]], votes[b[0]]
     both = ours.keys() & theirs.keys()
-    return Pair(tuple(a), tuple(b), len(both), sum(ours[at] == theirs[at] for at in both))
+    return ChooserPair(tuple(a), tuple(b), len(both), sum(ours[at] == theirs[at] for at in both))
+
+
+By = Literal["measured", "tie", "timings"]
+"""Measured to be faster; measured to be as fast as others, of which the times of all tell one; or
+the times of all alone, which nobody has measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The choice proposed to all choosers of a problem, or `why_not` there is none.
+
+    `by` is what it is based on; `measurement` is what was measured, which may be unclear.
+    `unoffered` are the choosers that were not offered it.
+    """
+
+    differing: DifferingProblem
+    choice: Choice | None
+    by: By = "timings"
+    measurement: Measurement | None = None
+    unoffered: tuple[Chooser, ...] = ()
+    why_not: str = ""
+
+
+def propose(differing: DifferingProblem, *, force: bool = False) -> Proposal:
+    """Propose a choice that all were offered and nobody found wrong or failing.
+
+    It is the one measured to be the fastest, else the best by the sum of log times over all
+    choosers that timed it. With `force`, also choices that some were not, or may not have been,
+    offered.
+    """
+    selections = differing.selections
+    right = [choice for choice in _distinct_choices(differing) if not _bad(choice, selections)]
+    common = [choice for choice in right if all(each.offered(choice) for each in selections)]
+    candidates = common
+    if force:
+        candidates = [c for c in right if any(same_choice(c, g.choice) for g in differing.groups)]
+    if not candidates:
+        return Proposal(differing, None, why_not=_why_none(differing, right))
+    proposal = _measured(differing, candidates)
+    if proposal is None:
+        best = _by_times(candidates, selections)
+        why_not = "" if best else "no choice that all were offered has a time from each of them"
+        unclear = measured(selections, [group.choice for group in differing.groups])
+        proposal = Proposal(differing, best, "timings", unclear, why_not=why_not)
+    if proposal.choice is None:
+        return proposal
+    lacking = tuple(each.by for each in selections if not each.offered(proposal.choice))
+    return Proposal(
+        differing, proposal.choice, proposal.by, proposal.measurement, unoffered=lacking
+    )
+
+
+def _distinct_choices(differing: DifferingProblem) -> list[Choice]:
+    """Every choice that has a hash, the chosen ones first; each kernel once."""
+    kernels = {identity_of(group.choice): group.choice for group in differing.groups}
+    for each in differing.selections:
+        for choice in each.tuning.choices:
+            kernels.setdefault(identity_of(choice), choice)
+    return [choice for choice in kernels.values() if choice.hash]
+
+
+def _bad(choice: Choice, selections: Sequence[Selection]) -> bool:
+    """Whether it failed somewhere, or its result was found wrong."""
+    return any(_is_bad(each, own_choice(each.tuning, choice)) for each in selections)
+
+
+def _is_bad(selection: Selection, own: Choice) -> bool:
+    hashes = {own.hash, identity_of(own)}  # it may have been measured on another device
+    return own.failed or any(why_wrong(selection.row, replace(own, hash=name)) for name in hashes)
+
+
+def _why_none(differing: DifferingProblem, right: Sequence[Choice]) -> str:
+    if not any(group.choice.hash for group in differing.groups):
+        return "no cache and no session tells the hashes of the choices, by which they are pinned"
+    if not right:
+        return "each choice failed somewhere, or its result was found wrong"
+    return "no choice is known to have been offered to all"
+
+
+def _measured(differing: DifferingProblem, candidates: Sequence[Choice]) -> Proposal | None:
+    """Propose by the latest measurement of all selected candidates; None if there is none, or if it
+    is unclear."""
+    chosen = [c for c in candidates if any(same_choice(c, g.choice) for g in differing.groups)]
+    measurement = measured(differing.selections, chosen) if len(chosen) > 1 else None
+    if measurement is None:
+        return None
+    pairs = in_measurement(measurement, candidates, differing.selections)
+    best_choice, best = min(pairs, key=lambda pair: pair[1].ratio)
+    near = [(c, each) for c, each in pairs if each is best or not _slower(each, best)]
+    if len(near) == 1:
+        return Proposal(differing, best_choice, "measured", measurement)
+    if any(each.verdict == "unclear" for _, each in near):
+        return None
+    of_tie = _by_times([choice for choice, _ in near], differing.selections)
+    return Proposal(differing, of_tie or best_choice, "tie", measurement)
+
+
+def _slower(choice: MeasuredChoice, best: MeasuredChoice) -> bool:
+    """Beyond its interval and that of the best."""
+    if best.ratio == 1.0:
+        return choice.verdict == "slower"
+    return choice.ratio_low > best.ratio_high
+
+
+def _by_times(candidates: Sequence[Choice], selections: Sequence[Selection]) -> Choice | None:
+    """Return the candidate with the least sum of log milliseconds, over the choosers that timed
+    anything; None if no candidate was timed by all of them."""
+    tables = [dict(_times(each)) for each in selections]
+    tables = [times for times in tables if times]
+    sums = {
+        name: sum(log(times[name]) for times in tables)
+        for name in map(identity_of, candidates)
+        if tables and all(name in times for times in tables)
+    }
+    if not sums:
+        return None
+    best = min(sums, key=sums.__getitem__)
+    return next(choice for choice in candidates if identity_of(choice) == best)
+
+
+def _times(selection: Selection) -> list[tuple[str | None, float]]:
+    return [(identity_of(choice), ms) for choice, ms in timed(selection.tuning) if choice.hash]

@@ -1,35 +1,352 @@
 """The report of one job: who chose differently, which backends are missing, what tuning saves.
 
-Pure functions over the tunings of all its ranks and hosts, and of all their machines: what is added
-up over several is no run's.
+A backend that was requested and of which nothing usable appeared is named with the reasons:
+Inductor leaves it out silently where something about the machine, the operands or an installation
+does not fit. What is added up over several devices, hosts or logs is true of no single run, so
+each system is also reported alone. Pure functions.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from backend.model.choice import Choice
-from backend.model.origin import device_kind
+from backend.model.origin import device_kind, provider
+from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
+from rocm_tui.compare.choices import same_choice, timed, used
 from rocm_tui.compare.comparison import spent, taken, untold, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
-from rocm_tui.compare.types import Part, calls_of, same_choice, timed, used
-from rocm_tui.report.ranks import disagreements, shared
-from rocm_tui.report.systems import rows_by_system
-from rocm_tui.report.types import (
-    Gain,
-    Repeated,
-    Report,
-    Savings,
-    missing_backends,
-)
+from rocm_tui.compare.types import TuningSet, calls_of
+from rocm_tui.report.ranks import Disagreement, disagreements, shared
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
+from rocm_tui.session.sessions import names
 from rocm_tui.session.stats import versus, waited
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why there is nothing of a backend: `count` choices failed like this one.
+
+    A reason that was known before any choice was made has the count 0.
+    """
+
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingBackend:
+    """A backend that was requested and of which no usable choice appeared.
+
+    `ops` are the ops that lack it, in `tunings` tunings; `everywhere` means that all ops do.
+    `failed` choices appeared there, and none of them could be used. `sessions` requested it.
+    """
+
+    backend: str
+    ops: tuple[str, ...]
+    tunings: int
+    everywhere: bool
+    failed: int
+    reasons: tuple[Reason, ...]
+    sessions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemSaving:
+    """What tuning one problem saves per call against ATen, and what it cost.
+
+    `choice` is the one that most of its tunings use, `row` the latest of those. `saved_ms` is the
+    median of what they save with it: None if ATen has no time, 0 if ATen itself is used. `measured`
+    means that it was measured repeatedly; single times show no saving that anybody can be sure of.
+    `tied` means that the difference is below what can be resolved, `waited` that this is because
+    one of the times is a wait on a busy CPU. `calls` is how often one pass of the model calls it,
+    None if no session recorded that. `seconds` is the duration of all its tunings, except for
+    `untold` ones whose duration is unknown.
+    """
+
+    row: Row
+    choice: Choice
+    saved_ms: float | None
+    tied: bool
+    calls: int | None
+    seconds: float
+    untold: int = 0
+    waited: bool = False
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What tuning saves, by problem, most first. What is unknown is counted, not guessed.
+
+    `saved_ms` is the measured saving of one pass of the model, without ties, weighted by call
+    count. `seconds` is the duration of all `tunings`, on all `ranks` of the job together; `unknown`
+    of them have no known duration, `taken` were taken from a cache. `systems` names each device,
+    host or log; if there are several, `by_system` has the savings of each, since their sum holds
+    for no run. `since` and `until` are the Unix times of the first and the last tuning.
+    """
+
+    gains: tuple[ProblemSaving, ...]
+    saved_ms: float
+    seconds: float
+    ranks: int
+    unknown: int
+    tunings: int = 0
+    taken: int = 0
+    systems: tuple[str, ...] = ()
+    by_system: tuple[tuple[str, Savings], ...] = ()
+    since: float | None = None
+    until: float | None = None
+
+    @property
+    def valued(self) -> tuple[ProblemSaving, ...]:
+        """The savings that were measured."""
+        return tuple(gain for gain in self.gains if gain.measured and gain.saved_ms is not None)
+
+    @property
+    def unmeasured(self) -> tuple[ProblemSaving, ...]:
+        """The possible savings by times that were taken once."""
+        return tuple(g for g in self.gains if not g.measured and g.saved_ms is not None)
+
+    @property
+    def runs_to_pay(self) -> float | None:
+        """After how many runs the tunings whose saving was measured are paid for.
+
+        None if nothing is saved, if nobody knows what they took, or if they are of several systems,
+        which no run pays together. Ranks tune side by side, so each pays its part.
+        """
+        seconds = sum(gain.seconds for gain in self.valued)
+        if self.saved_ms <= 0 or not seconds or len(self.systems) > 1:
+            return None
+        return seconds / self.ranks * 1e3 / self.saved_ms
+
+    @property
+    def at_least(self) -> bool:
+        """Whether `runs_to_pay` may be more, since the duration of some tunings is unknown."""
+        return any(gain.untold for gain in self.valued)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A problem that was tuned again and again.
+
+    `times` is how often, in `processes` processes, where they are known; `seconds` is what it took
+    beyond the first time, without `untold` tunings. `winners` are the labels of the choices that
+    won, with how often, most often first.
+    """
+
+    row: Row
+    times: int
+    processes: int | None
+    seconds: float
+    winners: tuple[tuple[str, int], ...]
+    untold: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The report of one job.
+
+    `backends_known` is False if no session recorded which backends it requested. For `compared`
+    problems the choices of two parties of one job were compared; `not_compared` are the other
+    problems of such jobs.
+    """
+
+    disagreements: tuple[Disagreement, ...]
+    compared: int
+    not_compared: int
+    missing: tuple[MissingBackend, ...]
+    backends_known: bool
+    savings: Savings
+    repeated: tuple[Repeated, ...]
+
+
+CONVOLUTION = "conv:"
+"""Stands before a backend that was asked for in convolutions, which have a list of their own."""
+
+_BACKENDS = {
+    "aten": "ATEN",
+    "triton": "TRITON",
+    "cpp": "CPP",
+    "rocm": "ROCM",
+    "cutlass": "CUTLASS",
+    "cutedsl": "CUTEDSL",
+    "nv_universal_gemm": "NVGEMM",
+}
+_VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+|/\S+")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen of one backend; the ops of `lacking` have no usable choice in a session."""
+
+    lacking: dict[str, None] = field(default_factory=dict)
+    sessions: dict[str, None] = field(default_factory=dict)
+    tunings: int = 0
+    present: bool = False
+    failed: list[Choice] = field(default_factory=list)
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+def backend_of(choice: Choice) -> str | None:
+    """The name under which Inductor's option asks for what made a choice; None if not known."""
+    source = provider(choice)
+    if source == "ck":
+        return "CKTILE" if "ck_tile" in f"{choice.name} {choice.hash}" else "CK"
+    return _BACKENDS.get(source or "")
+
+
+def missing_backends(part: TuningSet) -> tuple[MissingBackend, ...]:
+    """Return the missing backends, in the order in which they were requested."""
+    seen: dict[str, _Seen] = {}
+    asked: dict[str, dict[str, list[Tuning]]] = {}
+    for row in part.rows:
+        for name in dict.fromkeys(row.asked):
+            asked.setdefault(name, {}).setdefault(row.tuning.op, []).append(row.tuning)
+    for session in part.sessions.values():
+        for op, tunings in asked.get(session.id, {}).items():
+            for backend in _asked(session, op):
+                _note_backend(seen.setdefault(backend, _Seen()), backend, session, op, tunings)
+    return tuple(
+        _missing_backend(name, backend) for name, backend in seen.items() if backend.lacking
+    )
+
+
+def _asked(session: Session, op: str) -> Iterable[str]:
+    if not op.startswith("conv"):
+        return [name for name in session.backends if not name.startswith(CONVOLUTION)]
+    marked = [name for name in session.backends if name.startswith(CONVOLUTION)]
+    return [name.removeprefix(CONVOLUTION) for name in marked]
+
+
+def _note_backend(
+    seen: _Seen, backend: str, session: Session, op: str, tunings: list[Tuning]
+) -> None:
+    every = [choice for tuning in tunings for choice in tuning.choices]
+    theirs = [choice for choice in every if backend_of(choice) == backend]
+    if any(not choice.failed for choice in theirs):
+        seen.present = True
+        return
+    if backend == _BACKENDS["aten"] and any(provider(choice) is None for choice in every):
+        return  # ATen has no mark in its names: what nobody knows may be its kernel
+    seen.lacking[op] = None
+    seen.sessions[session.id] = None
+    seen.tunings += len(tunings)
+    seen.failed += theirs
+    for remark in session.absent:
+        name, _, reason = remark.partition(": ")
+        if name == backend and reason:
+            seen.reasons[reason] = None
+
+
+def _missing_backend(backend: str, seen: _Seen) -> MissingBackend:
+    return MissingBackend(
+        backend=backend,
+        ops=tuple(seen.lacking),
+        tunings=seen.tunings,
+        everywhere=not seen.present,
+        failed=len(seen.failed),
+        reasons=(*(Reason(text, 0) for text in seen.reasons), *grouped(seen.failed)),
+        sessions=tuple(seen.sessions),
+    )
+
+
+def grouped(failed: Iterable[Choice]) -> tuple[Reason, ...]:
+    """Failures by reason, most frequent first; reasons that differ in numbers or paths are one."""
+    counts: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    for choice in failed:
+        reason = choice.reason or "no reason known"
+        kind = _VARIABLE.sub("#", reason.replace(choice.name or "\0", "#"))
+        counts[kind] += 1
+        example.setdefault(kind, reason)
+    return tuple(Reason(example[kind], count) for kind, count in counts.most_common())
+
+
+def rows_by_system(part: TuningSet) -> dict[str, list[Row]]:
+    """Return the rows of each system by its name.
+
+    The name is the device, and the host unless ranks of one job share that device; else the cache
+    file, else the log.
+    """
+    named: dict[str, set[str]] = {}
+    for session in part.sessions.values():
+        if session.system_hash:
+            for kind in ("cpu", "gpu"):
+                label = _system_label(session, kind)
+                named.setdefault(f"{session.system_hash} {kind}", set()).add(label)
+    rows: dict[str, list[Row]] = {}
+    for row in part.rows:
+        for label in sorted(_systems_of_row(row.tuning, row.asked, part.sessions, named)):
+            rows.setdefault(label, []).append(row)
+    return rows
+
+
+def _systems_of_row(
+    tuning: Tuning,
+    asked: tuple[str, ...],
+    sessions: Mapping[str, Session],
+    named: Mapping[str, set[str]],
+) -> set[str]:
+    kind = device_kind(tuning) or ""
+    known = [sessions[name] for name in dict.fromkeys(asked) if name in sessions]
+    if known:
+        return {_system_label(session, kind) for session in known}
+    hashes = systems_of(tuning, sessions)
+    if hashes:
+        return {min(named.get(f"{hash_} {kind}", {f"cache {hash_[:12]}"})) for hash_ in hashes}
+    return set(tuning.sources[:1])
+
+
+def _system_label(session: Session, kind: str) -> str:
+    if kind == "cpu":
+        return f"CPU of {session.host or 'an unknown host'}"
+    device = session.device or session.arch or "unknown device"
+    return device if session.rank is not None or not session.host else f"{device} of {session.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a report covers: all sources, a system, or a session, by its name."""
+
+    kind: str
+    name: str
+    part: TuningSet
+
+
+def scopes(part: TuningSet) -> list[Scope]:
+    """Return the possible scopes: all, each of several systems, each session, latest first."""
+    found = [Scope("all", "", part)]
+    systems = rows_by_system(part)
+    if len(systems) > 1:
+        found += [Scope("system", name, _rows(part, rows)) for name, rows in systems.items()]
+    by_session: dict[str, list[Row]] = {}
+    for row in part.rows:
+        for id_ in dict.fromkeys(row.asked):
+            by_session.setdefault(id_, []).append(replace(row, asked=_only(row, id_)))
+    known = [part.sessions[name] for name in by_session if name in part.sessions]
+    if len(known) > 1:
+        called = names(part.sessions.values())
+        for session in sorted(known, key=lambda session: -session.started):
+            own = _rows(part, by_session[session.id])
+            found.append(Scope("session", called[session.id], own))
+    return found
+
+
+def _only(row: Row, session: str) -> tuple[str, ...]:
+    return tuple(name for name in row.asked if name == session)
+
+
+def _rows(part: TuningSet, rows: list[Row]) -> TuningSet:
+    return replace(part, rows=tuple(rows))
+
 
 MAY_WAIT = 0.9
 WAITS = 4
@@ -38,8 +355,8 @@ WAITS_OF = 0.25
 share of them, must look so: one of 25 does by chance."""
 
 
-def report(part: Part) -> Report:
-    """What the tunings of one job tell together."""
+def report(part: TuningSet) -> Report:
+    """Report on the tunings of one job."""
     all_problems = problems(part)
     by_several = shared(all_problems, part)
     return Report(
@@ -53,7 +370,7 @@ def report(part: Part) -> Report:
     )
 
 
-def savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
+def savings(all_problems: Iterable[ProblemRows], part: TuningSet) -> Savings:
     """Time saved against ATen and seconds spent, over all problems, and on each system alone: no
     run uses several devices, hosts or logs together."""
     tuned = tuple(row for row in part.rows if was_tuned(row))
@@ -66,7 +383,7 @@ def savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
     return replace(together, by_system=each)
 
 
-def _savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
+def _savings(all_problems: Iterable[ProblemRows], part: TuningSet) -> Savings:
     tuned = [row for row in part.rows if was_tuned(row)]
     busy = _busy_cpu(tuned)
     gains = [_gain(problem, busy) for problem in all_problems if any(map(was_tuned, problem.rows))]
@@ -89,8 +406,8 @@ def _savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
     )
 
 
-def _place(gain: Gain) -> int:
-    """What is measured comes first, then what could be."""
+def _place(gain: ProblemSaving) -> int:
+    """Sort measured savings first, then possible ones."""
     if gain.saved_ms is None:
         return 3
     if not gain.measured:
@@ -98,22 +415,22 @@ def _place(gain: Gain) -> int:
     return 0 if gain.saved_ms else 2
 
 
-def _gain(problem: ProblemRows, busy: bool) -> Gain:
-    """Of the choice that most tunings use, and of those; of several such choices the latest. Where
-    some of them were measured, of these alone."""
+def _gain(problem: ProblemRows, busy: bool) -> ProblemSaving:
+    """Return the saving with the choice that most tunings use, of equal ones with the latest; if
+    some of those tunings were measured, they alone count."""
     uses = _uses(problem.rows)
     most = max(uses, key=len)
     latest, choice = most[0]
     every = [
         (row, own, ms) for row, own in most if (ms := stats.saved_ms(row.tuning, own)) is not None
     ]
-    certain = [(row, ms) for row, own, ms in every if _measured(row.tuning, own)]
+    certain = [(row, ms) for row, own, ms in every if _is_measured(row.tuning, own)]
     known = certain or [(row, ms) for row, _, ms in every]
     sure = [(row, ms) for row, ms in known if not (busy and _waited(row.tuning, choice))]
     saved = [ms for _, ms in sure or known]
     waits = bool(known) and not sure
     shown = sure[0][0] if sure else latest
-    return Gain(
+    return ProblemSaving(
         row=latest,
         choice=choice,
         saved_ms=median(saved) if saved else None,
@@ -126,7 +443,7 @@ def _gain(problem: ProblemRows, busy: bool) -> Gain:
     )
 
 
-def _measured(tuning: Tuning, choice: Choice) -> bool:
+def _is_measured(tuning: Tuning, choice: Choice) -> bool:
     """Whether it is known what the choice saves: ATen itself saves nothing."""
     aten = stats.aten(tuning)
     return choice is aten or not stats.once(tuning, choice, aten)
@@ -175,7 +492,7 @@ def _tied_with_aten(tuning: Tuning, choice: Choice) -> bool:
     return versus(tuning, own, aten) in ("tied", "unclear")
 
 
-def _ranks(part: Part) -> int:
+def _ranks(part: TuningSet) -> int:
     """How many ranks worked side by side; 1 where none is known."""
     names = {name for row in part.rows for name in row.asked}
     sessions = [part.sessions[name] for name in names if name in part.sessions]

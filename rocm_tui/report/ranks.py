@@ -13,15 +13,50 @@ from pathlib import Path
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
+from rocm_tui.compare.choices import (
+    by_kernel,
+    comparable,
+    identified,
+    identity_of,
+    same_choice,
+    timed,
+    used,
+)
 from rocm_tui.compare.problems import ProblemRows
-from rocm_tui.compare.types import Part, identity_of, same_choice, timed, used
-from rocm_tui.report.same_kernel import by_kernel, comparable, identified
-from rocm_tui.report.types import Disagreement, Party
+from rocm_tui.compare.types import TuningSet
 from rocm_tui.session import stats
 from rocm_tui.session.graphs import runs_of
 from rocm_tui.session.model import Row
 from rocm_tui.session.sessions import run_of
 from rocm_tui.session.stats import versus
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """One rank, host or log of a job and the choice that it uses for a problem.
+
+    `ms` is its own time of its choice; `rivals_ms` its own times of the others' choices, by label,
+    where it timed them.
+    """
+
+    who: str
+    row: Row
+    choice: Choice
+    ms: float | None
+    rivals_ms: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Ranks or hosts that use different choices for the same problem, the slowest first.
+
+    `matters` means that one of them found its choice and another's to differ by more than a tie.
+    """
+
+    id: str
+    row: Row
+    parties: tuple[Party, ...]
+    matters: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +85,8 @@ class SharedProblems:
     not_compared: int
 
 
-def shared(all_problems: Iterable[ProblemRows], part: Part) -> SharedProblems:
-    """What can agree or disagree, of each job alone."""
+def shared(all_problems: Iterable[ProblemRows], part: TuningSet) -> SharedProblems:
+    """Return the problems for which two parties of one job selected choices."""
     labels = party_names(part)
     jobs = jobs_of((session for row in part.rows for session in row.asked), part.sessions)
     parties: dict[object, set[str]] = {}
@@ -68,7 +103,7 @@ def shared(all_problems: Iterable[ProblemRows], part: Part) -> SharedProblems:
 
 
 def _comparable(uses: Sequence[RankChoice]) -> tuple[RankChoice, ...]:
-    """Those that can be compared, with the identities of their choices where hashes differ."""
+    """Return the uses that can be compared, with identities where hashes differ."""
     if len({identity_of(use.choice) for use in uses}) > 1:
         tunings = identified([use.row.tuning for use in uses])
         uses = [_identified(*pair) for pair in zip(uses, tunings, strict=True)]
@@ -86,14 +121,17 @@ def _choice(use: RankChoice) -> Choice:
 
 
 def disagreements(problems: Iterable[Shared]) -> tuple[Disagreement, ...]:
-    """Those that matter first."""
+    """Return the disagreements, those that matter first."""
     found = (differing for problem in problems if (differing := _disagreement(problem)))
     return tuple(sorted(found, key=lambda differing: not differing.matters))
 
 
 def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, object]:
-    """What is the same for the sessions of one job: ranks with the same words that started
-    together, on whatever hosts, and the processes of one run."""
+    """Return a key of each session's job, by session id.
+
+    A job is ranks with the same arguments that started together, on whatever hosts, or the
+    processes of one run.
+    """
     jobs: dict[str, object] = {}
     for job in runs_of(dict.fromkeys(ids), sessions):
         for session in job:
@@ -104,8 +142,10 @@ def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, ob
 
 
 def _by_job(rows: Sequence[Row], jobs: Mapping[str, object]) -> Iterable[tuple[object, list[Row]]]:
-    """Each job with its rows. A log that tells a rank and no session is of the job whose logs lie
-    beside it."""
+    """Yield each job with its rows.
+
+    A log that has a rank and no session belongs to the job whose logs are in the same folder.
+    """
     of_job: dict[object, list[Row]] = {}
     for row in rows:
         for job in dict.fromkeys(jobs[session] for session in row.asked):
@@ -117,14 +157,14 @@ def _by_job(rows: Sequence[Row], jobs: Mapping[str, object]) -> Iterable[tuple[o
     return of_job.items()
 
 
-def party_names(part: Part) -> dict[str, str]:
-    """What the sessions that a part's tunings are of are called, by their ids."""
+def party_names(part: TuningSet) -> dict[str, str]:
+    """Return the names of the sessions of a tuning set, by their ids."""
     names = {name for row in part.rows for name in row.asked}
     return session_labels([part.sessions[name] for name in names if name in part.sessions])
 
 
-def _uses(rows: Sequence[Row], labels: Mapping[str, str], part: Part) -> list[RankChoice]:
-    """What each party of one problem uses, as far as that is known; its tunings, latest first."""
+def _uses(rows: Sequence[Row], labels: Mapping[str, str], part: TuningSet) -> list[RankChoice]:
+    """Return the choice that each party uses for one problem, by its latest tuning."""
     latest = _latest(rows, labels)
     took = [(who, row, part.took.get((session, row.tuning.key))) for who, session, row in latest]
     return [

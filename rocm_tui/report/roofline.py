@@ -62,7 +62,7 @@ class Point:
 
     @property
     def share(self) -> float | None:
-        """Of the roof; above 1 only where a number is wrong."""
+        """The share of the roof that was reached; above 1 only if a number is wrong."""
         return self.tflops / self.roof if self.roof else None
 
 
@@ -82,10 +82,10 @@ def rooflines(
     measured: Mapping[TunedDevice, Peak] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[Roofline, ...]:
-    """One for each device of which a tuning is done, the one with most points first.
+    """Return a roofline for each device with a finished tuning, most points first.
 
     Of a problem tuned several times the newest counts; `rows` are newest first. `measured` are
-    peaks measured on a machine, `headers` the device names that cache files tell, by path.
+    peaks measured on a machine, `headers` the device names in cache files, by path.
     """
     points: dict[TunedDevice, list[Point]] = {}
     peaks: dict[TunedDevice, Peak | NoPeak] = {}
@@ -113,7 +113,7 @@ def rooflines(
 
 
 def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
-    """Where the winner of a tuning stands; None if its operations or bytes are not known."""
+    """Return the point of the winner of a tuning; None if its operations or bytes are unknown."""
     tuning = row.tuning
     best = stats.winner(tuning)
     rate = stats.tflops(tuning, stats.time_ms(tuning, best))

@@ -21,9 +21,9 @@ _UNTUNED = ("only", "deterministic")
 class SessionRow:
     """A session as it is listed.
 
-    It timed the choices of `tuned` tunings, which took `seconds` as far as they tell, and took the
-    choice of `cached` others from a cache or a pin. `member` tells that it stands below the one
-    that started its run.
+    It timed the choices of `tuned` tunings, which took `seconds` as far as that is known, and took
+    the choice of `cached` others from a cache or a pin. A `member` is listed below the session that
+    started its run.
     """
 
     name: str
@@ -79,8 +79,7 @@ def _counts(
 
 
 def _runs(processes: Sequence[Process]) -> list[list[Process]]:
-    """Those of one run together, the one that was started first; the run with the latest start is
-    the first."""
+    """Group processes by run, in each run by rank; the run with the latest start comes first."""
     runs: dict[str, list[Process]] = {}
     for process in processes:
         runs.setdefault(process.run or process.session.id, []).append(process)

@@ -37,7 +37,7 @@ def to_measure(tuning: Tuning, within: float, taken: str = "") -> tuple[Choice, 
 
 
 def _champions(timed: Sequence[Choice]) -> list[Choice]:
-    """The first one of each maker."""
+    """Return the fastest choice of each maker."""
     first: dict[str | None, Choice] = {}
     for choice in timed:
         first.setdefault(provider(choice), choice)
@@ -45,7 +45,7 @@ def _champions(timed: Sequence[Choice]) -> list[Choice]:
 
 
 def is_known(tuning: Tuning, taken: str, within: float, cold: bool) -> bool:
-    """Whether a measurement tells enough: of each choice that would be measured, as it is to be."""
+    """Whether each choice that would be measured has been measured, in the way it would be."""
     measured = tuning.measured
     if measured is None or (cold and measured.caches != "cold"):
         return False
@@ -57,7 +57,7 @@ def is_known(tuning: Tuning, taken: str, within: float, cold: bool) -> bool:
 def with_candidates(
     subject: Subject, tuning: Tuning, measured: Measurement | None, within: float
 ) -> Subject:
-    """The subject with its final candidates, as a measurement tells; without one it is unfit."""
+    """Return the subject with its final candidates by a measurement; without one it is unfit."""
     if measured is None:
         return replace(subject, unfit="its choices were not measured")
     base = measured.of(subject.taken)
@@ -84,8 +84,10 @@ def with_candidates(
 
 
 def with_single_times(subject: Subject, tuning: Tuning, within: float) -> Subject:
-    """The subject with candidates of which nothing but single times is known, since they cannot be
-    run alone: what those cannot rule out, only the graph can tell."""
+    """Return the subject with candidates of which only single times are known.
+
+    They cannot be run alone: what their times cannot rule out, only the graph can decide.
+    """
     choices = to_measure(tuning, within, subject.taken)
     known = [Candidate(choice.hash or "", choice.label, _maker(choice)) for choice in choices]
     others = [choice for choice in known if choice.hash != subject.taken]

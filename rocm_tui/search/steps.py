@@ -1,4 +1,4 @@
-"""What a search does next.
+"""What a search does next, what its tries show, and how its error is kept.
 
 1. The tunings of the graph come by their weight, the heaviest first. Those whose choices were never
    measured alone, as the model calls them, are measured first.
@@ -8,19 +8,40 @@
 3. What was kept changes the others: those that were tried before it are tried again, in another
    sweep, without the candidates that were clearly slower.
 4. *Pruning*: each kept choice is taken out in turn. One without which the graph is no slower goes.
-5. *Confirming*: the untouched graph against what is kept, in several new processes; see `errors`.
+5. *Confirming*: the untouched graph against what is kept, in several new processes.
 
 The budget ends the screening while there is time left for 4 and 5.
+
+Whoever tries a hundred choices at 5 % finds five that are "faster" and are not. So the whole search
+has one error, `ERROR`: the chance that it proposes any pin, or states any gain, that is none.
+
+- One half is for the screening. It is assigned before any data is seen, so that by Bonferroni's
+  inequality (Dunn 1961) the sum holds, however the tries depend on each other: sweep `s` over the
+  tunings gets the 2^-s part of it (so that the sum holds however many follow; Foster and Stine 2008
+  on such sequences), each tuning the same part of its sweep. Within a trial all arms and all looks
+  share that, see `backend.measure.trial`.
+- One half is for the confirmation. Of many tries the best one looks better than it is (the winner's
+  curse: Lohmueller et al. 2003; Zoellner and Pritchard 2007), so what the screening measured is
+  never stated. What it kept is compared with the untouched graph on new data, in processes of their
+  own, and only that interval counts. The `n`-th confirmation of one search, if it went on after the
+  first, gets the 2^-n part, each of its looks the same part of that.
+
+Dropping a choice that brings nothing proposes no pin, so it spends nothing. A try that failed, or
+was interrupted, showed nothing, and may be made again. A search that is begun anew is another one,
+with an error of its own: of twenty searches without any gain one may propose something.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from statistics import fmean
+from math import inf, log
+from statistics import fmean, median
 
-from backend.model.graph import Arm
-from rocm_tui.search.errors import LOOKS, PRUNING, confirming_error, screening_error
-from rocm_tui.search.standing import Standing, best_arm, last_said, standing, with_swap
+from backend.measure.trial import across_processes
+from backend.model.choice import Verdict
+from backend.model.graph import Arm, Swap, TrialArm
 from rocm_tui.search.types import (
     Candidate,
     MeasureStep,
@@ -30,7 +51,225 @@ from rocm_tui.search.types import (
     TrialStep,
     Try,
     agrees,
+    results,
 )
+
+ERROR = 0.05
+SCREENING = ERROR / 2
+CONFIRMING = ERROR / 2
+PRUNING = 0.05
+"""The error of the comparison that drops a choice; see above for why it is not of the same sum."""
+
+LOOKS = (5, 10)
+"""Processes after which a confirmation is looked at."""
+
+
+def screening_error(sweep: int, subjects: int, parts: int = 1) -> float:
+    """Return the error that a trial of one of `subjects` may spend in this sweep, from 1 on.
+
+    One subject's part is shared among `parts` trials.
+    """
+    return SCREENING * 0.5**sweep / subjects / parts
+
+
+def confirming_error(turn: int) -> float:
+    """Return the error that one look of the `turn`-th confirmation may spend, from 1 on."""
+    return CONFIRMING * 0.5**turn / len(LOOKS)
+
+
+MOST_FAILURES = 3
+"""Tries in a row that may fail before the search stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The graph's time with choices over that without, by several processes.
+
+    `low` to `high` is its interval, `before` and `after` are medians in milliseconds.
+    """
+
+    arm: Arm
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+    before: float
+    after: float
+    processes: int
+    kernels_before: int | None = None
+    kernels_after: int | None = None
+    error: float | None = None
+    allowed: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStatus:
+    """The state of a search, derived from its tries.
+
+    `kept` are the choices that made the graph faster, in the order in which they were kept;
+    `pruned` means that each of them is needed. `gain` is the result of their confirmation so far,
+    which is `settled` if no more processes are needed. `sure` is the last gain that was confirmed
+    as faster: its choices are proposed. `stopped` says why nothing more is tried.
+    """
+
+    kept: Arm = ()
+    pruned: bool = False
+    gain: Gain | None = None
+    settled: bool = False
+    sure: Gain | None = None
+    stopped: str = ""
+
+
+def search_status(search: Search) -> SearchStatus:
+    """Derive the state of a search from its tries, in their order."""
+    now = SearchStatus()
+    for turn in _turns(search.tries):
+        now = _after(now, turn)
+    return replace(now, stopped=_stopped(search.tries))
+
+
+def _after(now: SearchStatus, turn: Sequence[Try]) -> SearchStatus:
+    first = turn[0]
+    if first.kind == "confirm":
+        gain = combined(turn)
+        sure = gain if gain is not None and gain.verdict == "faster" else now.sure
+        return replace(now, gain=gain, settled=_settled(turn, gain), sure=sure)
+    if first.kind == "screen":
+        better = best_arm(first)
+        return now if better is None else SearchStatus(better, sure=now.sure)
+    kept = _pruned(first)
+    if kept != now.kept:
+        return SearchStatus(kept, sure=now.sure)
+    return replace(now, pruned=True)
+
+
+def _turns(tries: Sequence[Try]) -> Iterator[tuple[Try, ...]]:
+    """Each try alone, but those of one confirmation together."""
+    turn: list[Try] = []
+    for attempt in tries:
+        same = turn and (turn[0].kind, turn[0].turn) == ("confirm", attempt.turn)
+        if turn and not (same and attempt.kind == "confirm"):
+            yield tuple(turn)
+            turn = []
+        turn.append(attempt)
+    if turn:
+        yield tuple(turn)
+
+
+def _settled(turn: Sequence[Try], gain: Gain | None) -> bool:
+    """Whether a confirmation needs no further process; none does where outputs differ."""
+    trials = [attempt.trial for attempt in turn if attempt.trial is not None]
+    if len(trials) >= LOOKS[-1] or not all(_pair(trial.arms) for trial in trials):
+        return True
+    return gain is not None and gain.verdict != "unclear"
+
+
+def _stopped(tries: Sequence[Try]) -> str:
+    last = tries[-MOST_FAILURES:]
+    if len(last) == MOST_FAILURES and all(attempt.failed for attempt in last):
+        return last[-1].failed
+    return ""
+
+
+def best_arm(attempt: Try) -> Arm | None:
+    """The arm that makes the graph faster than the first one does, with the same outputs, and most
+    so; None where none does."""
+    better = [
+        (result.ratio, at)
+        for at, (_, result) in enumerate(results(attempt))
+        if result.verdict == "faster" and result.ratio is not None and agrees(result)
+    ]
+    return results(attempt)[min(better)[1]][0] if better else None
+
+
+def _pruned(attempt: Try) -> Arm:
+    """The kept choices without the one whose absence costs nothing, and makes the graph fastest.
+
+    One at a time: of two that do the same, each is idle beside the other.
+    """
+    idle = [
+        (result.ratio, at)
+        for at, (_, result) in enumerate(results(attempt))
+        if result.verdict in ("tied", "faster") and result.ratio is not None
+    ]
+    return results(attempt)[min(idle)[1]][0] if idle else attempt.arms[0]
+
+
+def combined(turn: Sequence[Try]) -> Gain | None:
+    """Combine the processes of one confirmation, each with its own ratio.
+
+    None before the first look, and if outputs differ.
+    """
+    trials = [attempt.trial for attempt in turn if attempt.trial is not None]
+    count = max((count for count in LOOKS if count <= len(trials)), default=0)
+    pairs = [_pair(trial.arms) for trial in trials]
+    sound = [pair for pair in pairs[:count] if pair is not None]
+    if not count or None in pairs:
+        return None
+    _, result = across_processes(
+        [{0: 1.0, 1: pair.ratio} for pair in sound],
+        halves=[{0: 0.0, 1: pair.half} for pair in sound],
+        error=confirming_error(turn[0].turn),
+    )
+    last = sound[-1]
+    return Gain(
+        arm=turn[0].arms[1],
+        ratio=result.ratio,
+        low=result.ratio_low,
+        high=result.ratio_high,
+        verdict=result.verdict,
+        before=median(pair.before for pair in sound),
+        after=median(pair.after for pair in sound),
+        processes=count,
+        kernels_before=last.baseline.kernels,
+        kernels_after=last.arm.kernels,
+        error=max(pair.arm.error or 0.0 for pair in sound),
+        allowed=last.arm.allowed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The result of one process of a confirmation: medians in milliseconds, the ratio, half the
+    width of the interval of its log."""
+
+    baseline: TrialArm
+    arm: TrialArm
+    before: float
+    after: float
+    ratio: float
+    half: float
+
+
+def _pair(arms: Sequence[TrialArm]) -> _Pair | None:
+    """The two arms of a confirmation, if both were timed and their outputs agree."""
+    if len(arms) != 2:
+        return None
+    before, after = arms
+    if not before.ms or not after.ms or not after.ratio or not agrees(after):
+        return None
+    half = inf
+    if after.ratio_low and after.ratio_high:
+        half = log(after.ratio_high / after.ratio_low) / 2
+    return _Pair(before, after, before.ms, after.ms, after.ratio, half)
+
+
+def with_swap(arm: Arm, swap: Swap) -> Arm:
+    """The arm, with the swap in the place of that of the same key."""
+    return (*(other for other in arm if other.key != swap.key), swap)
+
+
+def last_said(search: Search, subject: Subject, candidate: Candidate) -> TrialArm | None:
+    """Return the result of the last trial that had the choice among its arms."""
+    swap = subject.swap(candidate)
+    for attempt in reversed(search.tries):
+        if attempt.kind != "screen":
+            continue
+        for arm, result in results(attempt):
+            if swap in arm and swap not in attempt.arms[0]:
+                return result
+    return None
+
 
 SWEEPS = 3
 RESERVE, MOST_RESERVE = 0.3, 0.7
@@ -44,10 +283,10 @@ ALONE = 8.0
 
 
 def next_step(search: Search, left: float, budget: float) -> Step | None:
-    """The next step with so many seconds `left` of the run's `budget`; None at either's end."""
+    """Return the next step with `left` seconds of the run's `budget`; None at the end of either."""
     if left <= 0:
         return None
-    now = standing(search)
+    now = search_status(search)
     if now.stopped:
         return None
     if _confirming(search, now):
@@ -59,7 +298,7 @@ def next_step(search: Search, left: float, budget: float) -> Step | None:
     return _finish(search, now, left)
 
 
-def _reserve(search: Search, now: Standing, budget: float) -> float:
+def _reserve(search: Search, now: SearchStatus, budget: float) -> float:
     """Seconds for the end: each process of a confirmation starts and compiles two arms."""
     tries = [(attempt, attempt.trial) for attempt in search.tries if attempt.trial is not None]
     each = [max(0.0, t.seconds - trial.seconds) / len(t.arms) for t, trial in tries]
@@ -74,13 +313,7 @@ def finished(search: Search) -> bool:
     return next_step(search, 1e9, 1e9) is None
 
 
-def open_subjects(search: Search) -> int:
-    """How many tunings are still to be looked at in this sweep."""
-    now = standing(search)
-    return sum(1 for at, _ in enumerate(search.subjects) if _turn_of(search, now, at) is not None)
-
-
-def _confirming(search: Search, now: Standing) -> bool:
+def _confirming(search: Search, now: SearchStatus) -> bool:
     """Whether a confirmation has begun of what is kept now, and is not settled."""
     last = search.tries[-1] if search.tries else None
     return last is not None and last.kind == "confirm" and not now.settled
@@ -89,7 +322,7 @@ def _confirming(search: Search, now: Standing) -> bool:
 # Screening.
 
 
-def _screen(search: Search, now: Standing, left: float) -> Step | None:
+def _screen(search: Search, now: SearchStatus, left: float) -> Step | None:
     turns = [_turn_of(search, now, at) for at in range(len(search.subjects))]
     waiting = [(turn, at) for at, turn in enumerate(turns) if turn is not None]
     if not waiting:
@@ -105,7 +338,7 @@ def _screen(search: Search, now: Standing, left: float) -> Step | None:
     return TrialStep("screen", turn, at, arms, error, seconds)
 
 
-def _turn_of(search: Search, now: Standing, at: int) -> int | None:
+def _turn_of(search: Search, now: SearchStatus, at: int) -> int | None:
     """The sweep in which the subject is to be tried next; None where it is done with."""
     subject = search.subjects[at]
     if subject.unfit:
@@ -133,7 +366,9 @@ def _kept_since(search: Search, last: Try) -> bool:
     return any(attempt.kind == "screen" and best_arm(attempt) for attempt in since)
 
 
-def _batch(search: Search, now: Standing, at: int, turn: int) -> tuple[tuple[Candidate, ...], int]:
+def _batch(
+    search: Search, now: SearchStatus, at: int, turn: int
+) -> tuple[tuple[Candidate, ...], int]:
     """The candidates of the subject's next trial in this sweep, and among how many trials its error
     is shared. Empty if the sweep has tried them."""
     subject = search.subjects[at]
@@ -153,7 +388,7 @@ def _batch(search: Search, now: Standing, at: int, turn: int) -> tuple[tuple[Can
 
 
 def _worth(
-    search: Search, now: Standing, subject: Subject, candidate: Candidate, turn: int
+    search: Search, now: SearchStatus, subject: Subject, candidate: Candidate, turn: int
 ) -> bool:
     """Whether the candidate is to be tried in this sweep."""
     if subject.swap(candidate) in now.kept:
@@ -167,7 +402,7 @@ def _worth(
 # The end.
 
 
-def _finish(search: Search, now: Standing, left: float) -> Step | None:
+def _finish(search: Search, now: SearchStatus, left: float) -> Step | None:
     """Prune what is kept, then confirm it; nothing where that was done."""
     if not now.kept or now.settled:
         return None
@@ -183,7 +418,7 @@ def _without(arm: Arm, at: int) -> Arm:
     return (*arm[:at], *arm[at + 1 :])
 
 
-def _confirm(search: Search, now: Standing, left: float) -> Step:
+def _confirm(search: Search, now: SearchStatus, left: float) -> Step:
     turns = [attempt.turn for attempt in search.tries if attempt.kind == "confirm"]
     last = search.tries[-1]
     going_on = last.kind == "confirm" and not now.settled

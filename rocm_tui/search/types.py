@@ -1,17 +1,19 @@
-"""A search as it stands, and as it is kept in a file: what can be tried, and what was.
+"""The state of a search, as it is kept in its file, and the proof of pins by stock processes.
 
-All that follows from the tries (what is kept, what comes next, what is proposed) is worked out from
-them each time, see `steps`: a file that a killed process left holds nothing that contradicts it.
+What follows from the tries (what is kept, what comes next, what is proposed) is derived from them
+each time, see `steps`: the file of a killed process holds nothing that contradicts it.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from backend.model.choice import Verdict
 from backend.model.graph import Arm, Swap, Trial, TrialArm
 from backend.model.problem import TuningKey
+from backend.pins.state import PinStatus
 
 VERSION = 1
 
@@ -22,8 +24,8 @@ left faster in new processes?"""
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What measuring says of a choice by itself: milliseconds, and its time over that of the choice
-    that Inductor takes, `low` to `high` the interval, with the verdict on that."""
+    """The measurement of a choice alone: milliseconds, and its time over that of the choice that
+    Inductor takes, with the interval `low` to `high`."""
 
     ms: float
     ratio: float
@@ -49,11 +51,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A tuning that the graph uses in `count` places, `id` as everywhere, about `weight` ms of a
-    pass. `current` is what Inductor takes.
+    """A tuning that the graph uses in `count` places, about `weight` ms of a pass.
 
-    `ready` tells that its candidates are final; before that their times alone are not known well
-    enough. `ruled_out` is how many measuring has ruled out, `unfit` why it cannot be tried at all.
+    `id` is the tuning's id, `current` is what Inductor takes. Its candidates are final if it is
+    `ready`; before that their times alone are not known well enough. Measuring has ruled out
+    `ruled_out` candidates; `unfit` says why the tuning cannot be tried at all.
     """
 
     op: str
@@ -86,8 +88,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Digests of what a search holds for: the graph's text, the choices tuned and their times.
-    Another one of them makes it void; so does another torch or device, which the trials tell."""
+    """Digests of what a search is valid for: the graph's text, the tuned choices and their times.
+
+    If one changes, the search is void; so it is with another torch or device, which the trials
+    record.
+    """
 
     text: str
     cache: str = ""
@@ -121,8 +126,10 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One search for a graph. `within`: how much slower alone a candidate may be; `started` is Unix
-    time."""
+    """One search for a graph.
+
+    A candidate may be `within` slower alone; `started` is Unix time.
+    """
 
     version: int
     graph: str
@@ -134,7 +141,7 @@ class Search:
 
     @property
     def seconds(self) -> float:
-        """What all tries took."""
+        """The duration of all tries."""
         return sum(attempt.seconds for attempt in self.tries)
 
 
@@ -143,7 +150,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class MeasureStep:
-    """Measure the choices of this subject alone, for at most so many seconds."""
+    """Measure the choices of this subject alone, for at most `seconds`."""
 
     subject: int
     seconds: float
@@ -175,8 +182,10 @@ def same_machine(left: Trial, right: Trial) -> bool:
 
 
 def results(attempt: Try) -> list[tuple[Arm, TrialArm]]:
-    """The arms of a trial beside what came of them, without the baseline. They are told by what
-    they swap: those that broke their worker come last in a trial."""
+    """Return the arms of a trial with their results, without the baseline.
+
+    They are matched by their swaps: arms that broke their worker come last in a trial.
+    """
     known = {frozenset(arm.swaps): arm for arm in (attempt.trial.arms if attempt.trial else ())}
     rivals = [(arm, known.get(frozenset(arm))) for arm in attempt.arms[1:]]
     return [(arm, result) for arm, result in rivals if result is not None]
@@ -185,3 +194,43 @@ def results(attempt: Try) -> list[tuple[Arm, TrialArm]]:
 def agrees(arm: TrialArm) -> bool:
     """Whether its outputs are the baseline's, within what rounding explains."""
     return arm.error is not None and arm.error <= (arm.allowed or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProof:
+    """The time of a graph's pass with its pins over that without, by `pairs` of processes.
+
+    `low` to `high` is its 95 % interval; times are medians in milliseconds. `pins` are those of the
+    graph, with their states after all processes ran. `contradicted` are those that a compiled graph
+    of the stock processes does not call.
+    """
+
+    graph: str
+    pins: tuple[PinStatus, ...]
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+    before: float
+    after: float
+    pairs: int
+    kernels_before: int | None = None
+    kernels_after: int | None = None
+
+    @property
+    def contradicted(self) -> tuple[PinStatus, ...]:
+        return tuple(status for status in self.pins if status.state != "active")
+
+
+_OURS = re.compile(r"(improve|prove): graph (\w+) ")
+
+
+def note_with(note: str, graph: str, figure: str, clear: bool = True) -> str:
+    """Return the note with this figure instead of an older one of the same graph.
+
+    What a person wrote stays; so does the figure of the search unless this one is `clear`.
+    """
+    parts = [part for part in note.split("; ") if part]
+    old = [(kind, graph) for kind in (("improve", "prove") if clear else ("prove",))]
+    others = [part for part in parts if not ((m := _OURS.match(part)) and m.groups() in old)]
+    return "; ".join([*others, figure])

@@ -1,14 +1,27 @@
-"""What a program asked for against what tables have: one row a question."""
+"""Compare what programs asked for with what tables have, by the rule of the tuner that looks it up.
+
+TunableOp and hipBLASLt compare exactly. AITER rounds M of a product up, twice, and the tokens of a
+fused mixture of experts fall back to another activation and to the largest step below; vLLM and
+SGLang take the file of that very name. docs/tables.md names the sources.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+from itertools import chain
+from pathlib import PurePath
 
-from backend.tables.model import Device, Table
+from backend.counted import counted
+from backend.tables.gemm import NotAProblem
+from backend.tables.hipblaslt import KEY
+from backend.tables.model import Device, Entry, Table
+from backend.tables.registry import problem_of_entry
+from rocm_tui.ingest import lookups
 from rocm_tui.ingest.lookups import AITER, INDUCTOR, UNTOLD, Ask, Asked, Tally
-from rocm_tui.tables.lookup import BLAS, Hit, find
+from rocm_tui.tables.device import may_be
 
 
 class Verdict(str, Enum):
@@ -27,12 +40,12 @@ _ORDER = tuple(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A question with what became of it; `hit` is the entry of a given table."""
+    """A question and its verdict; `hit` is the entry of a given table that answers it."""
 
     ask: Ask
     tally: Tally
     verdict: Verdict
-    hit: Hit | None = None
+    hit: TableAnswer | None = None
 
     @property
     def lacking(self) -> bool:
@@ -41,9 +54,11 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """All rows, what is lacking first, the most often asked first. `device` is what was looked up
-    on, `nameless` by tuner the misses whose line does not say of what, `left` those beyond the
-    limit."""
+    """All questions, those without an answer first, the most frequent first.
+
+    `device` is what was looked up for, `nameless` counts by tuner the misses whose line names no
+    product, `left` those beyond the limit.
+    """
 
     rows: tuple[Covered, ...]
     device: Device = UNTOLD
@@ -65,17 +80,18 @@ def times(rows: Sequence[Covered]) -> int:
 
 
 def cover(asked: Asked, tables: Sequence[Table], device: Device | None = None) -> Coverage:
-    """`device` None: the one that the log tells of, where it tells of one."""
-    told = told_device(asked)
-    hits = find(asked.tallies, tables, device, told)
+    """Compare questions with tables; the device defaults to the one in the log."""
+    of_log = device_of_log(asked)
+    hits = find(asked.tallies, tables, device, of_log)
     given = {table.tuner for table in tables if len(table.entries)}
     rows = [_row(ask, tally, hits, given) for ask, tally in asked.tallies.items()]
     rows.sort(key=lambda row: (_ORDER.index(row.verdict), -row.tally.times, row.ask.key))
-    return Coverage(tuple(rows), device or told, asked.nameless, asked.left)
+    return Coverage(tuple(rows), device or of_log, asked.nameless, asked.left)
 
 
-def told_device(asked: Asked) -> Device:
-    """Of AITER's lines: the only architecture, the only number of units; unknown where several."""
+def device_of_log(asked: Asked) -> Device:
+    """Return the only architecture and number of units in AITER's lines, as far as there is only
+    one."""
     of_tables = [device for device in asked.devices if not device.name]
     arches = {device.arch for device in of_tables} - {""}
     units = {device.units for device in of_tables} - {None}
@@ -84,7 +100,7 @@ def told_device(asked: Asked) -> Device:
     )
 
 
-def _row(ask: Ask, tally: Tally, hits: Mapping[Ask, Hit], given: set[str]) -> Covered:
+def _row(ask: Ask, tally: Tally, hits: Mapping[Ask, TableAnswer], given: set[str]) -> Covered:
     hit = hits.get(ask)
     if hit is not None:
         return Covered(ask, tally, Verdict.COVERED, hit)
@@ -98,3 +114,219 @@ def _row(ask: Ask, tally: Tally, hits: Mapping[Ask, Hit], given: set[str]) -> Co
 
 ONCE = frozenset({AITER, "moe"})
 """Tuners whose libraries name a question once a process, however often it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableAnswer:
+    """An entry that answers a question; `near` is how it does where it is not asked for exactly.
+    `line` is 0 where the whole file does."""
+
+    path: str
+    line: int
+    solution: str = ""
+    ms: float | None = None
+    device: Device = UNTOLD
+    near: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    """A question with its rank (0 is the best answer), how its answer is inexact, and a
+    condition."""
+
+    ask: Ask
+    rank: int = 0
+    near: str = ""
+    holds: Callable[[Entry], bool] = lambda entry: True
+
+
+LookupKey = tuple[object, ...]
+Wants = dict[LookupKey, list[_Want]]
+
+
+def find(
+    asks: Iterable[Ask],
+    tables: Sequence[Table],
+    given: Device | None = None,
+    of_log: Device = UNTOLD,
+) -> dict[Ask, TableAnswer]:
+    """Return the best answer of each question that has one.
+
+    It is looked up on the device that is `given`, else on that of the question, else `of_log`. An
+    unknown property of a device equals anything.
+    """
+    by_tuner: dict[str, list[Ask]] = {}
+    for ask in asks:
+        by_tuner.setdefault(ask.tuner, []).append(ask)
+    hits: dict[Ask, tuple[int, TableAnswer]] = {}
+    for table in tables:
+        asked = by_tuner.get(table.tuner, ())
+        products = by_tuner.get(lookups.INDUCTOR, ()) if table.tuner in BLAS else ()
+        for want, entry in chain(_found(asked, table), _products(products, table)):
+            ask = want.ask
+            on = given or (of_log if ask.device == UNTOLD else ask.device)
+            known = hits.get(ask)
+            if may_be(entry.device, on) and (known is None or want.rank < known[0]):
+                hits[ask] = want.rank, _answer(table, entry, want.near)
+    return {ask: hit for ask, (_, hit) in hits.items()}
+
+
+def _answer(table: Table, entry: Entry, near: str) -> TableAnswer:
+    if table.tuner == lookups.MOE:
+        return TableAnswer(
+            table.path, 0, f"{counted(len(table.entries), 'step')} of M", None, entry.device, near
+        )
+    return TableAnswer(table.path, entry.line, entry.solution, entry.ms, entry.device, near)
+
+
+def _found(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]]:
+    first = next(iter(table.entries), None)
+    if not asks or first is None:
+        return
+    if table.tuner == lookups.MOE:
+        # The file's name is what is looked up, to the letter; each step of M has all but M of it.
+        asked_for = first.op, first.key[1:], first.device
+        folder = PurePath(table.path).parent.name
+        near = folder if folder.startswith("triton_") else ""
+        yield from (
+            (_Want(ask, near=near), first)
+            for ask in asks
+            if (ask.op, ask.key, ask.device) == asked_for
+        )
+        return
+    wants, key_of = _RULES[table.tuner](asks, table, first)
+    for entry in table.entries:
+        for want in wants.get(key_of(entry), ()):
+            if entry.solution and want.holds(entry):
+                yield want, entry
+
+
+BLAS = frozenset({lookups.TUNABLEOP, lookups.HIPBLASLT})
+"""Tuners of the libraries that ATen calls."""
+
+
+def _products(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]]:
+    """Entries that are the very products of Inductor's tunings."""
+    wants = {(ask.op, ask.key): _Want(ask) for ask in asks}
+    for entry in table.entries if wants else ():
+        try:
+            problem = problem_of_entry(table, entry)
+        except NotAProblem:
+            continue
+        want = wants.get((problem.op, lookups.product_key(problem) or ()))
+        if want is not None and entry.solution:
+            yield want, entry
+
+
+_Rule = tuple[Wants, Callable[[Entry], LookupKey]]
+
+
+def _tunableop_lookup(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
+    wants: Wants = {(ask.op, ask.key[0][1]): [_Want(ask)] for ask in asks}
+    return wants, lambda entry: (entry.op, entry.key[0][1])
+
+
+def _hipblaslt_lookup(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
+    wants: Wants = {}
+    for ask in asks:
+        wants.setdefault(_values(dict(ask.key), KEY), []).append(_Want(ask))
+    return wants, lambda entry: _values(dict(entry.key), KEY)
+
+
+def _values(fields: Mapping[str, str], names: Iterable[str]) -> LookupKey:
+    return tuple(lookups.aiter_value(fields.get(name, "")) for name in names)
+
+
+def _aiter_lookup(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
+    names = tuple(name for name, _ in first.key)
+    if "token" in names:
+        return _experts(asks, names, first.op)
+    wants: Wants = {}
+    for ask in asks:
+        fields, assumed = _typed(dict(ask.key), names)
+        if set(fields) != set(names) or not _same_op(ask.op, first.op):
+            continue
+        for rank, rows in enumerate(_padded(fields)):
+            near = " ".join(filter(None, (f"as M {rows}" if rank else "", assumed)))
+            key = _values({**fields, "M": rows} if rows else fields, names)
+            wants.setdefault(key, []).append(_Want(ask, rank, near))
+    return wants, lambda entry: _values(dict(entry.key), names)
+
+
+def _typed(fields: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Fill in what an older untuned list of typed products lacks, as AITER e4048607 does.
+
+    The result has the operands' type (gemm_a16w16_tune.py), the rest is False (tuned_gemm.py).
+    """
+    lacking = [name for name in lookups.AITER_TYPED if name in names and name not in fields]
+    if "dtype" not in fields or not lacking:
+        return fields, ""
+    assumed = {name: fields["dtype"] if name == "outdtype" else "False" for name in lacking}
+    return {**fields, **assumed}, ", ".join(f"{name} {value}" for name, value in assumed.items())
+
+
+def _same_op(asked: str, of_table: str) -> bool:
+    """Whether the ops are the same, as far as both are known: a table may have any name."""
+    bare = ("gemm", "batched_gemm")
+    return asked == of_table or asked in bare or of_table in bare
+
+
+def _padded(fields: Mapping[str, str]) -> list[str]:
+    """The M that are looked up, one after the other; a batch is looked up as it is."""
+    if not fields.keys() >= {"M", "N", "K"}:
+        return [""]
+    rows, features = fields["M"], fields["N"]
+    if "B" in fields or not (rows.isdigit() and features.isdigit()):
+        return [rows]
+    m = int(rows)
+    step = next((step for most, step in _STEPS if m <= most), 128)
+    coarse = 8192 if m > 8192 and int(features) > 4096 else next_power(m)
+    return list(dict.fromkeys((rows, str(-(-m // step) * step), str(coarse))))
+
+
+_STEPS = ((256, 16), (1024, 32), (4096, 64))
+
+
+def next_power(number: int) -> int:
+    """The least power of two that is not below it."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+_UNUSED = ("_tag", "flydsl_fallback")
+"""Rows that the loader leaves out."""
+
+
+def _experts(asks: Sequence[Ask], names: Sequence[str], op: str) -> _Rule:
+    bare = tuple(name for name in names if name != "act_type")
+    wants: Wants = {}
+    for ask in asks:
+        fields = dict(ask.key)
+        if ask.op != op or not set(bare) <= set(fields):
+            continue
+        ranked = [(fields["token"], ""), *((step, f"as {step} tokens") for step in _below(fields))]
+        for rank, (tokens, near) in enumerate(ranked):
+            key = _values({**fields, "token": tokens}, bare)
+            same = partial(_is_used, fields["act_type"])
+            other = partial(_is_used, "")
+            note = ", ".join(filter(None, (near, "of another activation")))
+            wants.setdefault(key, []).extend(
+                (_Want(ask, 2 * rank, near, same), _Want(ask, 2 * rank + 1, note, other))
+            )
+    return wants, lambda entry: _values(dict(entry.key), bare)
+
+
+def _is_used(activation: str, entry: Entry) -> bool:
+    """Whether the loader uses the entry; an empty activation fits any."""
+    fits = not activation or dict(entry.key).get("act_type", activation) == activation
+    return fits and _UNUSED not in entry.extra
+
+
+def _below(fields: Mapping[str, str]) -> list[str]:
+    return ["32768"] if fields["token"] == "131072" else []
+
+
+_RULES: Mapping[str, Callable[[Sequence[Ask], Table, Entry], _Rule]] = {
+    lookups.TUNABLEOP: _tunableop_lookup,
+    lookups.AITER: _aiter_lookup,
+    lookups.HIPBLASLT: _hipblaslt_lookup,
+}

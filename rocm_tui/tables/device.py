@@ -16,9 +16,11 @@ _OTHERS = ("nvidia", "intel")
 
 
 def device_given(text: str) -> Device:
-    """What a person names: `gfx942`, `gfx942:304`, `gfx942:sramecc+:xnack-:304`, `MI300X`,
-    `AMD_Instinct_MI300X` as in names of MoE tables, `MI300X:38` with other compute units. Raises
-    UsageError."""
+    """Return the device that a person names.
+
+    Forms: `gfx942`, `gfx942:304`, `gfx942:sramecc+:xnack-:304`, `MI300X`, `AMD_Instinct_MI300X` as
+    in names of MoE tables, `MI300X:38` with other compute units. Raises UsageError.
+    """
     first, *parts = text.strip().split(":")
     units = [int(part) for part in parts if part.isascii() and part.isdigit()]
     features = [part for part in parts if _FEATURE.fullmatch(part)]
@@ -34,8 +36,11 @@ def device_given(text: str) -> Device:
 
 @lru_cache(maxsize=256)
 def device_called(name: str) -> Device | None:
-    """The device that makers and MoE tables call so (`AMD_Instinct_MI300X`, `AMD Instinct MI300X
-    OAM`, `MI300X`); of several the architecture. None for no such name."""
+    """Return the device with this name of a maker or a MoE table, such as `AMD_Instinct_MI300X`,
+    `AMD Instinct MI300X OAM`, `MI300X`.
+
+    If several fit, only their architecture; None if none does.
+    """
     words = re.split(r"[ _/]+", name.strip().lower().removesuffix("oam").rstrip(" _"))
     found = [one for one in devices() if _is_called(one.name.lower().split(), words)]
     arches, units = ({one.arch for one in found}, {one.units[0] for one in found})
@@ -45,8 +50,10 @@ def device_called(name: str) -> Device | None:
 
 
 def _is_called(full: list[str], words: list[str]) -> bool:
-    """By its whole name or the end of it; drivers name MI250X and MI250 in one, and tables of vLLM
-    the MI300X without its X."""
+    """Whether the words are a device's whole name or the end of it.
+
+    Drivers name MI250X and MI250 in one, and tables of vLLM the MI300X without its X.
+    """
     model = full[-1]
     if words[:-1] == full[:-1]:
         return words[-1] in (model, model.removesuffix("x"))
@@ -56,8 +63,8 @@ def _is_called(full: list[str], words: list[str]) -> bool:
 
 
 def may_be(own: Device, device: Device) -> bool:
-    """Whether what an entry is for may be `device`. What is not told, and a name that is not known,
-    may be any."""
+    """Whether an entry for the device `own` may be meant for `device`; what is unknown may be
+    any."""
     ours, theirs = _resolved(own), _resolved(device)
     if own.name.lower().startswith(_OTHERS) and theirs.arch.startswith("gfx"):
         return False
@@ -67,7 +74,7 @@ def may_be(own: Device, device: Device) -> bool:
 
 
 def _resolved(device: Device) -> Device:
-    """A name that is known stands for its architecture and units."""
+    """Return the architecture and units of a known name."""
     if device.arch or not device.name:
         return device
     return device_called(device.name) or device

@@ -1,8 +1,9 @@
-"""What `lint` finds: a rule, a finding of it, and how many like it become one line."""
+"""What `lint` finds: rules, findings, and the findings of each row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,8 +18,8 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the tables are checked for: a device, and versions by the names of the libraries
-    (`torch`, `hipblaslt`, `rocblas`, `hip`, `rocm`). What is not given is not checked."""
+    """What tables are checked for: a device, and versions of libraries by name (`torch`,
+    `hipblaslt`, `rocblas`, `hip`, `rocm`). What is not given is not checked."""
 
     device: Device | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -26,9 +27,12 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One place where a rule is broken. `what` is the same text for all that are alike; it stands
-    behind a number of `subject`, or, where that is empty, is a sentence. `detail` is of this one,
-    `todo` what to do. `level` where it is another than the rule's."""
+    """One place where a rule is broken.
+
+    `what` is the same text for all similar hits; it follows a number of `subject`, or is a sentence
+    if that is empty. `detail` is specific to this hit, `todo` is what to do. `level` is set if it
+    is not the rule's.
+    """
 
     line: int | None
     what: str
@@ -54,7 +58,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """What, with its detail."""
+        """The text with its detail."""
         return f"{self.what} ({self.detail})" if self.detail else self.what
 
 
@@ -78,9 +82,12 @@ CheckAll = Callable[[Sequence[Sheet], Given], Iterable[tuple[Sheet, Hit]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A line of the table of rules. `source` is where the loader, or the maker, says so. Of `check`
-    and `check_all` one is there: for a table by itself, for all of them together."""
+class LintRule:
+    """A row of the table of rules.
+
+    `source` is where the loader, or the maker, says so. There is either `check`, for one table, or
+    `check_all`, for all tables together.
+    """
 
     id: str
     level: Level
@@ -91,12 +98,12 @@ class Rule:
 
 
 def gathered(
-    rule: Rule, hits: Iterable[tuple[Sheet, Hit]], each: bool = False
+    rule: LintRule, hits: Iterable[tuple[Sheet, Hit]], each: bool = False
 ) -> Iterator[Finding]:
     """A finding for hits that are alike, in the order of their first lines; or for `each` hit."""
     if each:
         for sheet, hit in hits:
-            yield _told(rule, sheet.table.path, hit, hit.subject)
+            yield _finding(rule, sheet.table.path, hit, hit.subject)
         return
     groups: dict[tuple[str, str, str, str, Level], tuple[Hit, int]] = {}
     for sheet, hit in hits:
@@ -105,11 +112,71 @@ def gathered(
         groups[alike] = (min(first, hit, key=lambda one: one.line or 0), count + 1)
     for (path, *_), (first, count) in groups.items():
         subject = first.subject and counted(count, first.subject)
-        yield _told(rule, path, first, subject, count)
+        yield _finding(rule, path, first, subject, count)
 
 
-def _told(rule: Rule, path: str, first: Hit, subject: str, count: int = 1) -> Finding:
+def _finding(rule: LintRule, path: str, first: Hit, subject: str, count: int = 1) -> Finding:
     what = f"{subject} {first.what}".strip()
     detail = f"first: {first.detail}" if first.detail and count > 1 else first.detail
     level = first.level or rule.level
     return Finding(rule.id, level, path, first.line, what, first.todo, count, detail)
+
+
+Found = tuple[Finding, ...]
+WHOLE = 0
+"""The line of a finding about a whole file."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFindings:
+    """The findings of single rows, by file and line; those of a line the worst first."""
+
+    by_file: Mapping[str, Mapping[int, Found]] = field(default_factory=dict)
+
+    def at(self, path: str, line: int) -> Found:
+        """Return the findings of this row alone."""
+        return self.by_file.get(path, {}).get(line, ())
+
+    def whole(self, path: str) -> Found:
+        """Return the findings about the whole file."""
+        return self.at(path, WHOLE)
+
+    def lines(self, path: str, word: str) -> frozenset[int] | None:
+        """Return the lines of a file with a finding that has this word; None means all lines."""
+        found = self.by_file.get(path, {})
+        lines = {line for line, those in found.items() if any(_has(one, word) for one in those)}
+        return None if WHOLE in lines else frozenset(lines)
+
+    def levels(self) -> Counter[Level]:
+        """Count the findings of each level."""
+        by_line = (findings for lines in self.by_file.values() for findings in lines.values())
+        return Counter(finding.level for findings in by_line for finding in findings)
+
+    def without(self, paths: Collection[str]) -> RowFindings:
+        """Return the findings of the other files."""
+        return RowFindings({p: lines for p, lines in self.by_file.items() if p not in paths})
+
+
+NOTHING = RowFindings()
+
+
+def _has(finding: Finding, word: str) -> bool:
+    """Whether `word` is a level or part of a rule's name; nothing, or `any`, fits every finding."""
+    return word in ("", "any", finding.level) or word in finding.rule
+
+
+def findings_by_row(findings: Iterable[Finding]) -> RowFindings:
+    """Arrange findings of single rows (`lint` with `each`) by file and line."""
+    by_file: dict[str, dict[int, list[Finding]]] = {}
+    for finding in findings:
+        lines = by_file.setdefault(finding.path, {})
+        lines.setdefault(finding.line or WHOLE, []).append(finding)
+    return RowFindings(
+        {
+            path: {
+                line: tuple(sorted(those, key=lambda one: LEVELS.index(one.level)))
+                for line, those in lines.items()
+            }
+            for path, lines in by_file.items()
+        }
+    )

@@ -6,131 +6,130 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from backend.tables.model import Table
-from rocm_tui.tables.families import BY_NAME
-from rocm_tui.tables.findings import LEVELS, Finding, Given, Rule, gathered
-from rocm_tui.tables.rules import devices, duplicates, ladders, loaders, times, validators
+from rocm_tui.tables import ladder_rules, loader_rules
+from rocm_tui.tables.findings import LEVELS, Finding, Given, LintRule, gathered
 from rocm_tui.tables.sheet import Sheet
 
 _TORCH = "PyTorch aten/src/ATen/cuda/tunable/Tunable.cpp"
 _AITER = "AITER e4048607"
 _VLLM = "vLLM 0.33 and SGLang 0.5.23, get_moe_configs"
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LintRule, ...] = (
+    LintRule(
         "other-device", "warning", "no row can match the device; where some do, a note",
         f"{_AITER} aiter/ops/gemm_op_a8w8.py: the key is (gfx, cu_num, M, N, K)",
-        check_all=devices.other_device,
+        check_all=loader_rules.other_device,
     ),
-    Rule(
+    LintRule(
         "validator-device", "error", "TunableOp ignores the file: it is of another architecture",
-        f"{_TORCH}, validator GCN_ARCH_NAME", devices.validator_device,
+        f"{_TORCH}, validator GCN_ARCH_NAME", loader_rules.validator_device,
     ),
-    Rule(
+    LintRule(
         "validator-version", "error", "TunableOp ignores the file: it is of other versions",
-        f"{_TORCH}, ValidateAll", validators.validator_version,
+        f"{_TORCH}, ValidateAll", loader_rules.validator_version,
     ),
-    Rule(
+    LintRule(
         "validator-missing", "error", "TunableOp ignores the file: a validator is missing",
-        f"{_TORCH}, CheckMandatoryKeys, CheckKeysMatching", validators.validator_missing,
+        f"{_TORCH}, CheckMandatoryKeys, CheckKeysMatching", loader_rules.validator_missing,
     ),
-    Rule(
+    LintRule(
         "validator-twice", "error", "one validator stands there with two values",
-        f"{_TORCH}, ReadFile", validators.validator_twice,
+        f"{_TORCH}, ReadFile", loader_rules.validator_twice,
     ),
-    Rule(
+    LintRule(
         "line-ends", "error", "\\r\\n, or a byte order mark, keeps a word from matching",
         f"{_TORCH}, ReadFile; hipBLASLt UserDrivenTuningParser.cpp; json.load",
-        validators.line_ends,
+        loader_rules.line_ends,
     ),
-    Rule(
+    LintRule(
         "other-layout", "error", "TunableOp: a solution of another layout ends the program",
         "PyTorch aten/src/ATen/cuda/tunable/TunableOp.h: ops_.find(result) is checked",
-        validators.other_layout,
+        loader_rules.other_layout,
     ),
-    Rule(
+    LintRule(
         "bare-index", "warning", "an index of hipBLASLt that a rebuild invalidates",
-        "hipBLASLt UserDrivenTuningParser.cpp, isBuildVersionCurrent", validators.bare_index,
+        "hipBLASLt UserDrivenTuningParser.cpp, isBuildVersionCurrent", loader_rules.bare_index,
     ),
-    Rule(
+    LintRule(
         "unreadable", "error", "a line that is no row of its table",
-        "pandas.read_csv, json.load", loaders.unreadable,
+        "pandas.read_csv, json.load", loader_rules.unreadable,
     ),
-    Rule(
+    LintRule(
         "unused-row", "warning", "a row that no call comes to",
         f"{_AITER} aiter/fused_moe.py get_padded_M; hipBLASLt UserDrivenTuningParser.cpp",
-        loaders.unused_row,
+        loader_rules.unused_row,
     ),
-    Rule(
+    LintRule(
         "missing-column", "error", "a column that AITER looks up by is not there",
-        f"{_AITER} aiter/tuned_gemm.py get_GEMM_A16W16_config_", loaders.missing_column,
+        f"{_AITER} aiter/tuned_gemm.py get_GEMM_A16W16_config_", loader_rules.missing_column,
     ),
-    Rule(
+    LintRule(
         "mixed-words", "warning", "AITER: True and False mixed with others match nothing",
-        f"{_AITER} aiter/tuned_gemm.py, pandas.read_csv", loaders.mixed_words,
+        f"{_AITER} aiter/tuned_gemm.py, pandas.read_csv", loader_rules.mixed_words,
     ),
-    Rule(
+    LintRule(
         "duplicate", "error", "a key twice in a file",
         f"{_AITER} aiter/jit/core.py update_config_files; {_TORCH} AddImpl",
-        duplicates.duplicate,
+        loader_rules.duplicate,
     ),
-    Rule(
+    LintRule(
         "tagged-duplicate", "warning", "AITER: rows that only the tag tells apart",
-        f"{_AITER} aiter/fused_moe.py get_cfg_2stages", duplicates.tagged_duplicate,
+        f"{_AITER} aiter/fused_moe.py get_cfg_2stages", loader_rules.tagged_duplicate,
     ),
-    Rule(
+    LintRule(
         "merged-duplicate", "error", "AITER: a key in two files that are read as one",
         f"{_AITER} aiter/jit/core.py update_config_files",
-        check_all=duplicates.merged_duplicate,
+        check_all=loader_rules.merged_duplicate,
     ),
-    Rule(
+    LintRule(
         "short-ladder", "warning", "MoE: many tokens, or one, take the config of others",
-        f"{_VLLM}: nearest M, no default", ladders.short_ladder,
+        f"{_VLLM}: nearest M, no default", ladder_rules.short_ladder,
     ),
-    Rule("wide-gap", "note", "MoE: steps of M far apart", _VLLM, ladders.wide_gap),
-    Rule(
+    LintRule("wide-gap", "note", "MoE: steps of M far apart", _VLLM, ladder_rules.wide_gap),
+    LintRule(
         "unreachable-step", "warning", "AITER Triton: a step whose name is never asked for",
         f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py and the kernels' bounds",
-        ladders.unreachable_step,
+        ladder_rules.unreachable_step,
     ),
-    Rule(
+    LintRule(
         "open-end", "error", "AITER Triton: neither any nor M_GEQ behind the largest step",
-        f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py", ladders.open_end,
+        f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py", ladder_rules.open_end,
     ),
-    Rule(
+    LintRule(
         "step-name", "error", "MoE: a name that is no number ends the server",
-        f"{_VLLM}: int(key)", ladders.step_name,
+        f"{_VLLM}: int(key)", ladder_rules.step_name,
     ),
-    Rule(
+    LintRule(
         "incomplete-step", "error", "MoE: a block size is missing",
-        "vLLM fused_moe.py invoke_fused_moe_kernel", ladders.incomplete_step,
+        "vLLM fused_moe.py invoke_fused_moe_kernel", ladder_rules.incomplete_step,
     ),
-    Rule(
+    LintRule(
         "file-name", "warning", "MoE: no loader asks for a file of this name",
-        "get_config_file_name of vLLM 0.33 and SGLang 0.5.23", ladders.file_name,
+        "get_config_file_name of vLLM 0.33 and SGLang 0.5.23", ladder_rules.file_name,
     ),
-    Rule(
+    LintRule(
         "no-time", "warning", "a time of 0, below it, or that is no number",
-        f"{_AITER} aiter/jit/core.py: the smallest us of a key is kept", times.no_time,
+        f"{_AITER} aiter/jit/core.py: the smallest us of a key is kept", ladder_rules.no_time,
     ),
-    Rule(
+    LintRule(
         "above-peak", "error", "faster than the device can be",
-        "docs/measuring.md: what devices can do at best", times.above_peak,
+        "docs/measuring.md: what devices can do at best", ladder_rules.above_peak,
     ),
-    Rule(
+    LintRule(
         "contradiction", "warning", "numbers of one row that cannot all be true",
-        f"{_AITER} aiter/utility/base_tuner.py calculate", times.contradiction,
+        f"{_AITER} aiter/utility/base_tuner.py calculate", ladder_rules.contradiction,
     ),
-    Rule(
+    LintRule(
         "slower-than-larger", "warning", "much slower than the row of a larger M",
         f"{_AITER} csrc/py_itfs_cu/gemm_common.cu: a larger M stands for a smaller one",
-        times.slower_than_larger,
+        ladder_rules.slower_than_larger,
     ),
-    Rule(
-        "copied-time", "note", "the time of a smaller M to its last digit", "", times.copied,
+    LintRule(
+        "copied-time", "note", "the time of a smaller M to its last digit", "", ladder_rules.copied,
     ),
-    Rule(
+    LintRule(
         "odd-one-out", "note", "a solution at one M alone, and a slow one", "",
-        times.odd_one_out,
+        ladder_rules.odd_one_out,
     ),
 )  # fmt: skip
 RULE_IDS = tuple(rule.id for rule in RULES)
@@ -144,8 +143,11 @@ def lint(
     *,
     each: bool = False,
 ) -> tuple[Finding, ...]:
-    """What `only` these rules find (all, if there are none), `without` those; by file, the worst
-    first, then by line. Rows that are alike are one finding, or `each` is one."""
+    """Check tables with the rules `only` (all if empty) but not `without`.
+
+    Findings are sorted by file, the worst first, then by line. Similar rows are one finding, unless
+    `each` is set.
+    """
     place: dict[str, int] = {}
 
     def placed() -> Iterator[Table]:
@@ -161,9 +163,9 @@ def lint(
 
 
 def found_in(
-    tables: Iterable[Table], given: Given, rules: Sequence[Rule] = RULES, *, each: bool = False
+    tables: Iterable[Table], given: Given, rules: Sequence[LintRule] = RULES, *, each: bool = False
 ) -> Iterator[Finding]:
-    """The same as it is found. Of a table that is read alone nothing is kept."""
+    """Yield findings as they are found; a table that is checked alone is not kept."""
     together: list[Sheet] = []
     for table in tables:
         sheet = Sheet(table)
@@ -173,7 +175,7 @@ def found_in(
                 yield from gathered(rule, hits, each)
         if table.tuner == "aiter":
             together.append(Sheet(table))  # without the rows that were looked at
-        elif table.tuner in BY_NAME:  # all of a file is for one device
+        elif table.tuner in loader_rules.BY_NAME:  # all of a file is for one device
             together.append(Sheet(replace(table, data=b"", entries=table.entries[:1])))
         elif given.device is not None:
             yield from _among(rules, [sheet], given, each)
@@ -181,7 +183,7 @@ def found_in(
 
 
 def _among(
-    rules: Sequence[Rule], sheets: Sequence[Sheet], given: Given, each: bool
+    rules: Sequence[LintRule], sheets: Sequence[Sheet], given: Given, each: bool
 ) -> Iterator[Finding]:
     for rule in rules:
         if rule.check_all is not None:

@@ -16,9 +16,11 @@ UNITS_ARCH = {256: "gfx950", 80: "gfx942", 304: "gfx942"}
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a row computes: operations, bytes that have to be moved at least (None: not known), and
-    the arithmetic whose peak bounds it (None: none is published)."""
+class Workload:
+    """What a row computes: operations, the least bytes to move, the arithmetic that bounds it.
+
+    None if bytes are unknown, or if no peak of the arithmetic is published.
+    """
 
     flops: int
     moved: int | None
@@ -26,15 +28,18 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """An entry of a table. `cells` are its key and what else it tells, by column; `others` the key
-    without `m`, the size that grows with the batch: rows with the same `others` are a ladder."""
+class SheetRow:
+    """An entry of a table.
+
+    `cells` are its key and other columns by name; `others` is the key without `m`, the size that
+    grows with the batch: rows with equal `others` form a ladder.
+    """
 
     entry: Entry
     cells: Mapping[str, str]
     m: int | None
     others: tuple[object, ...]
-    work: Work | None
+    work: Workload | None
 
     @property
     def line(self) -> int:
@@ -42,7 +47,7 @@ class Row:
 
     @property
     def device(self) -> Device:
-        """With the architecture that AITER takes for the units, where the row tells none."""
+        """The device, with the architecture that AITER infers from its units if it has none."""
         own = self.entry.device
         if own.arch or own.name:
             return own
@@ -51,30 +56,30 @@ class Row:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table and what is worked out of it once."""
+    """A table with derived values that are computed once."""
 
     table: Table
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[SheetRow, ...]:
         return tuple(self.each_row())
 
-    def each_row(self) -> Iterator[Row]:
-        """The same, and none is kept: of tables that are read as one there may be many."""
+    def each_row(self) -> Iterator[SheetRow]:
+        """Yield the rows and keep none: tables that are read as one may have many."""
         return map(self._maker, self.table.entries)
 
-    def row_at(self, line: int) -> Row:
+    def row_at(self, line: int) -> SheetRow:
         entry = self.table.at_line(line)
         assert entry is not None
         return self._maker(entry)
 
     @property
-    def _maker(self) -> Callable[[Entry], Row]:
+    def _maker(self) -> Callable[[Entry], SheetRow]:
         return _MAKERS.get(self.table.tuner, _plain)
 
     @cached_property
     def facts(self) -> Mapping[str, str]:
-        """What the file says of all its entries; of what it says twice the last."""
+        """The facts of the file; of repeated ones the last."""
         return dict(self.table.facts)
 
     @cached_property
@@ -88,12 +93,12 @@ class Sheet:
 
     @property
     def name(self) -> str:
-        """Of the file, without its folders."""
+        """The file's name without its folders."""
         return re.split(r"[/\\]", self.table.path)[-1]
 
 
-def _plain(entry: Entry) -> Row:
-    return Row(entry, _cells(entry), None, (), None)
+def _plain(entry: Entry) -> SheetRow:
+    return SheetRow(entry, _cells(entry), None, (), None)
 
 
 def _cells(entry: Entry) -> dict[str, str]:
@@ -107,26 +112,26 @@ _TUNABLE_TYPES: Mapping[str, tuple[float, MathKind]] = {
 }  # fmt: skip
 
 
-def _tunableop(entry: Entry) -> Row:
-    """What a BLAS library calls n is the batch of a linear layer."""
+def _tunableop(entry: Entry) -> SheetRow:
+    """Make a row of TunableOp; the n of a BLAS library is the batch of a linear layer."""
     cells = _cells(entry)
     found = _SIZES.fullmatch(cells.get("params", ""))
     if found is None:
-        return Row(entry, cells, None, (), None)
+        return SheetRow(entry, cells, None, (), None)
     m, n, k, batch = (int(found[at] or 1) for at in (2, 3, 4, 5))
     others = (entry.op, found[1], m, k, batch, found[6])
     kind, _, behind = entry.op.partition("_")
     item = _TUNABLE_TYPES.get(behind.rpartition("_")[0])
     if item is None:
         fp8 = kind.startswith("Scaled") and "Float8" in behind
-        return Row(entry, cells, n, others, _gemm(batch, m, n, k, 1, "fp8") if fp8 else None)
-    return Row(entry, cells, n, others, _gemm(batch, m, n, k, item[0], item[1]))
+        return SheetRow(entry, cells, n, others, _gemm(batch, m, n, k, 1, "fp8") if fp8 else None)
+    return SheetRow(entry, cells, n, others, _gemm(batch, m, n, k, item[0], item[1]))
 
 
-def _gemm(batch: int, m: int, n: int, k: int, item: float, kind: MathKind | None) -> Work:
+def _gemm(batch: int, m: int, n: int, k: int, item: float, kind: MathKind | None) -> Workload:
     """The result counts with the bytes of an operand, of which no type in use has fewer."""
     moved = int(batch * (m * k + k * n + m * n) * item)
-    return Work(2 * batch * m * n * k, moved, kind)
+    return Workload(2 * batch * m * n * k, moved, kind)
 
 
 _HIPBLASLT_TYPES: Mapping[str, tuple[float, MathKind]] = {
@@ -135,40 +140,40 @@ _HIPBLASLT_TYPES: Mapping[str, tuple[float, MathKind]] = {
 }  # fmt: skip
 
 
-def _hipblaslt(entry: Entry) -> Row:
+def _hipblaslt(entry: Entry) -> SheetRow:
     cells = _cells(entry)
     sizes = [_count(cells.get(name, "")) for name in ("m", "n", "k", "batch_count")]
     m, n, k, batch = sizes
     if m is None or n is None or k is None:
-        return Row(entry, cells, None, (), None)
+        return SheetRow(entry, cells, None, (), None)
     others = tuple((name, value) for name, value in entry.key if name not in _GROWS)
     types = {cells.get("a_type", ""), cells.get("b_type", "")}
     item = _HIPBLASLT_TYPES.get(types.pop()) if len(types) == 1 else None
     work = _gemm(batch or 1, m, n, k, *item) if item else None
-    return Row(entry, cells, n, others, work)
+    return SheetRow(entry, cells, n, others, work)
 
 
 _GROWS = frozenset(("n", "ldc", "ldd", "stride_b", "stride_c", "stride_d"))
 
 
-def _aiter(entry: Entry) -> Row:
+def _aiter(entry: Entry) -> SheetRow:
     cells = _cells(entry)
     size = next((name for name in ("token", "M", "m") if name in cells), "")
     m = _count(cells.get(size, ""))
     others = tuple((name, value) for name, value in entry.key if name != size)
     device = (entry.device.arch, entry.device.units)
     work = None if m is None else _moe(cells, m) if size == "token" else _linear(entry.op, cells, m)
-    return Row(entry, cells, m, (entry.op, device, *others), work)
+    return SheetRow(entry, cells, m, (entry.op, device, *others), work)
 
 
-def _linear(op: str, cells: Mapping[str, str], m: int) -> Work | None:
+def _linear(op: str, cells: Mapping[str, str], m: int) -> Workload | None:
     n, k = (_count(cells.get(name) or cells.get(name.lower(), "")) for name in "NK")
     batch = _count(cells.get("B") or cells.get("b") or "1")
     if n is None or k is None or batch is None:
         return None
-    told = cells.get("q_dtype_w") or cells.get("dtype", "")
+    dtype = cells.get("q_dtype_w") or cells.get("dtype", "")
     usual: tuple[float, MathKind | None] = (1, "fp8") if "a8w8" in op else (0.5, None)
-    item, kind = _AITER_TYPES.get(told, usual)
+    item, kind = _AITER_TYPES.get(dtype, usual)
     return _gemm(batch, m, n, k, item, kind)
 
 
@@ -179,7 +184,7 @@ _AITER_TYPES: Mapping[str, tuple[float, MathKind | None]] = {
 }  # fmt: skip
 
 
-def _moe(cells: Mapping[str, str], tokens: int) -> Work | None:
+def _moe(cells: Mapping[str, str], tokens: int) -> Workload | None:
     """Two products for each token and expert that it goes to; the first is twice as wide with a
     gate. Which weights are read hangs on the routing."""
     names = ("model_dim", "inter_dim", "topk", "use_g1u1")
@@ -188,19 +193,19 @@ def _moe(cells: Mapping[str, str], tokens: int) -> Work | None:
         return None
     flops = 2 * tokens * experts * model * inner * (3 if gated else 2)
     _, kind = _AITER_TYPES.get(cells.get("q_dtype_a", ""), (0.5, None))
-    return Work(flops, None, kind)
+    return Workload(flops, None, kind)
 
 
 _STEP = re.compile(r"(?:M_(LEQ|GEQ)_)?(\d{1,9})", re.ASCII)
 
 
-def _ladder(entry: Entry) -> Row:
+def _ladder(entry: Entry) -> SheetRow:
     """A step of a ladder; the way of the comparison is among `others`."""
     cells = _cells(entry)
     found = _STEP.fullmatch(entry.key[0][1]) if entry.key else None
     if found is None:
-        return Row(entry, cells, None, (), None)
-    return Row(entry, cells, int(found[2]), (found[1] or "",), None)
+        return SheetRow(entry, cells, None, (), None)
+    return SheetRow(entry, cells, int(found[2]), (found[1] or "",), None)
 
 
 _MAKERS = {

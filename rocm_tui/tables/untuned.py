@@ -14,8 +14,11 @@ from rocm_tui.tables.coverage import Covered
 
 @dataclass(frozen=True, slots=True)
 class Untuned:
-    """A file to be written: what is asked for most stands first. `rows` products are in it, `run`
-    is what tunes them, `{file}` in it being the file; `left_out` says how many are not, and why."""
+    """A list to be written, the most frequent question first.
+
+    It has `rows` products; `run` is the command that tunes it, with `{file}` for its path.
+    `left_out` counts the products that are not in it, by reason.
+    """
 
     name: str
     tuner: str
@@ -73,7 +76,7 @@ class _Unfit(Exception):
 
 
 def untuned_lists(rows: Iterable[Covered]) -> list[Untuned]:
-    """One list a tuner and a table of it, for those `rows` that lack an entry."""
+    """Return a list for each tuner and table, with those `rows` that lack an entry."""
     groups: dict[tuple[str, str, object], list[Covered]] = {}
     for row in rows:
         if row.lacking and row.ask.tuner in _MAKERS:
@@ -91,7 +94,7 @@ def _group(row: Covered) -> str:
 
 
 def _names(row: Covered) -> object:
-    """A list has one header; older lines of one table tell less."""
+    """Return the columns: a list has one header, and older lines of a table have fewer."""
     return tuple(name for name, _ in row.ask.key) if row.ask.tuner == lookups.AITER else ()
 
 
@@ -179,14 +182,14 @@ def _hipblaslt(_: str, rows: Sequence[Covered]) -> Untuned:
 
 
 def _moe(library: str, rows: Sequence[Covered]) -> Untuned:
-    """Its benchmark knows the sizes from the model, which no log names."""
+    """Make the commands for MoE; the benchmark takes sizes from the model, which no log names."""
     run = "MODEL=... TP=... sh {file}"
     return _made(f"moe_{library}.sh", lookups.MOE, rows, lambda row: _benchmark(library, row), run)
 
 
 def _benchmark(library: str, row: Covered) -> str:
-    told = dict(row.ask.key)
-    dtype = told.get("dtype", "auto")
+    fields = dict(row.ask.key)
+    dtype = fields.get("dtype", "auto")
     if not _WORD.fullmatch(dtype):
         raise _Unfit(_ODD)
     if row.ask.op == BLOCKS:
@@ -204,8 +207,8 @@ def _benchmark(library: str, row: Covered) -> str:
 
 
 def _comment(row: Covered) -> str:
-    told = (*row.ask.key, ("device_name", row.ask.device.name))
-    text = ",".join(f"{name}={value}" for name, value in told)
+    fields = (*row.ask.key, ("device_name", row.ask.device.name))
+    text = ",".join(f"{name}={value}" for name, value in fields)
     return "".join(char if char.isprintable() and char.isascii() else "?" for char in text)[:200]
 
 

@@ -34,7 +34,7 @@ from rocm_tui.tui.programs import Programs
 from rocm_tui.tui.widgets.one_line import KeyBar, TitleBar
 
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
-    from rocm_tui.actions.commands import Shell
+    from rocm_tui.actions.commands import ShellCommands
     from rocm_tui.actions.cover import Missed
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue, Order
@@ -167,11 +167,11 @@ class BaseApp(KeysInOrder):
         return [job for job in jobs if not job.over]
 
     @property
-    def shell(self) -> Shell:
+    def shell(self) -> ShellCommands:
         """Makes the command that does the same as an action."""
-        from rocm_tui.actions.commands import Shell
+        from rocm_tui.actions.commands import ShellCommands
 
-        return Shell(self.layout, self.paths, self.python)
+        return ShellCommands(self.layout, self.paths, self.python)
 
     @property
     def asking(self) -> bool:
@@ -264,10 +264,10 @@ class BaseApp(KeysInOrder):
         self.run_worker(self._log_done(command, outcome, ok), group="log")
 
     async def _log_done(self, command: str, outcome: str, ok: bool) -> None:
-        from rocm_tui.actions.commands import note_done
+        from rocm_tui.actions.commands import record_command
 
         try:
-            await to_thread(note_done, self.layout, command, outcome, ok)
+            await to_thread(record_command, self.layout, command, outcome, ok)
         except (StoreError, OSError) as error:
             self.refuse(f"not logged: {error}")
 

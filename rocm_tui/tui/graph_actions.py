@@ -16,9 +16,9 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.graph import Arm
 from rocm_tui.actions.improve import (
-    Improving,
-    News,
-    Proposal,
+    GraphSearch,
+    PinProposal,
+    SearchProgress,
     pin_proposals,
     plan_proposals,
     proposals,
@@ -27,8 +27,8 @@ from rocm_tui.actions.improve import (
 )
 from rocm_tui.actions.prove import PAIRS, Proving, annotate
 from rocm_tui.actions.trial import (
-    GraphText,
-    Trying,
+    CapturedGraph,
+    GraphTrial,
     accept,
     arms_for,
     choices_to_try,
@@ -70,7 +70,7 @@ class TrialPlan:
 
     row: Row
     graph: GraphRow
-    text: GraphText
+    text: CapturedGraph
     choices: Sequence[Choice]
     arms: tuple[Arm, ...]
 
@@ -111,7 +111,7 @@ def trial_order(plan: TrialPlan, layout: Layout) -> Order:
     threads = plan.graph.session.threads if plan.graph.session else None
 
     def work(run: RunJob) -> str:
-        return short(Trying(run, layout, plan.graph.id, plan.arms, threads=threads).once())
+        return short(GraphTrial(run, layout, plan.graph.id, plan.arms, threads=threads).once())
 
     tuning = plan.row.tuning
     return Order(
@@ -158,7 +158,7 @@ async def _accepted(
     return True
 
 
-def _about(graph: GraphRow, text: GraphText) -> list[str]:
+def _about(graph: GraphRow, text: CapturedGraph) -> list[str]:
     """The graph, where its text is, and how it begins."""
     body = text.body
     begin = dedent("\n".join(line.partition(";")[0].rstrip() for line in body[:_SHOWN]))
@@ -174,10 +174,10 @@ def improve_order(graph: GraphRow, layout: Layout) -> Order:
     """The work of a search, for the queue."""
 
     def work(run: QueueRun) -> str:
-        def tell(news: News) -> None:
+        def tell(news: SearchProgress) -> None:
             run.tell(step_text(news.search, news.step), left=news.left)
 
-        improving = Improving(run, layout, graph, tell=tell)
+        improving = GraphSearch(run, layout, graph, tell=tell)
         search = improving.go()
         gain = result_of(search)
         if gain is None:
@@ -226,7 +226,7 @@ async def pin_found(app: BaseApp, graph: GraphRow, search: Search) -> None:
         app.feed.look()
 
 
-def _pins_command(app: BaseApp, graph: GraphRow, wanted: Sequence[Proposal], note: str) -> str:
+def _pins_command(app: BaseApp, graph: GraphRow, wanted: Sequence[PinProposal], note: str) -> str:
     """A command for each pin, of those that are still known."""
     rows = rows_of(graph)
     commands = []
@@ -239,7 +239,7 @@ def _pins_command(app: BaseApp, graph: GraphRow, wanted: Sequence[Proposal], not
     return " && ".join(commands)
 
 
-def _pin_lines(proposal: Proposal) -> list[str]:
+def _pin_lines(proposal: PinProposal) -> list[str]:
     current = proposal.subject.current
     return [
         f"{subject_title(proposal.subject)} ({proposal.subject.id})",

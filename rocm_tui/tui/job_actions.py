@@ -25,7 +25,7 @@ from rocm_tui.actions.measure import (
 from rocm_tui.actions.measure import measure as measure_choices
 from rocm_tui.actions.verify import NotVerified, keep_result
 from rocm_tui.actions.verify import verify as verify_pin
-from rocm_tui.actions.verify_program import as_tuned
+from rocm_tui.actions.verify_program import pins_to_verify
 from rocm_tui.environment import device_env, device_to_measure, lane
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Order
@@ -137,7 +137,7 @@ def verify_order(pin: Pin, layout: Layout) -> Order:
     """The work of proving one pin, for the queue. A pin that does not hold is a failed job."""
 
     def work(run: RunJob) -> str:
-        [asked] = as_tuned([pin], layout)
+        [asked] = pins_to_verify([pin], layout)
         result = verify_pin(run, asked)
         keep_result(layout, pin, result)
         if not result.ok:

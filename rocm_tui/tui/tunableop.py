@@ -9,7 +9,7 @@ from pathlib import Path
 from backend.counted import counted
 from backend.disk.layout import Layout
 from rocm_tui.actions.cover import Missed
-from rocm_tui.actions.tunableop import Outcome, Wanted, tune_products, wanted_in
+from rocm_tui.actions.tunableop import Outcome, WantedProducts, tune_products, wanted_in
 from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
@@ -92,7 +92,7 @@ async def tune_missed(app: BaseApp, missed: Missed) -> None:
         app.queue(order, command)
 
 
-def _why_none(missed: Missed, wanted: Wanted, command: str) -> str:
+def _why_none(missed: Missed, wanted: WantedProducts, command: str) -> str:
     """Why nothing of it is tuned here, and what to run; empty where something is."""
     if not wanted.lines:
         left = "".join(f" ({count:,} {reason})" for reason, count in wanted.left_out[:1])

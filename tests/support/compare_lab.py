@@ -9,7 +9,7 @@ from backend.model.choice import Caches, Choice, MeasuredChoice, Measurement, so
 from backend.model.session import Session
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.compare.comparison import whole
-from rocm_tui.compare.types import Comparison, Pair, Part
+from rocm_tui.compare.types import Comparison, Pair, TuningSet
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen
 from rocm_tui.session.model import Model
 
@@ -125,7 +125,7 @@ def part(
     label: str = "part",
     measured: Iterable[Measurement] = (),
     sessions: Iterable[Session] = (),
-) -> Part:
+) -> TuningSet:
     """What a model makes of them."""
     model = Model()
     records: list[Record] = [SessionSeen(session) for session in sessions]

@@ -19,7 +19,7 @@ from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, WorkerJob, job_words
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.sources import load_model
-from rocm_tui.actions.verify_program import as_tuned
+from rocm_tui.actions.verify_program import pins_to_verify
 from rocm_tui.jobs.tune import TuneOptions, problem_of, tune_job
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.hooked import launch_program, sessions
@@ -65,7 +65,7 @@ class Recorded:
         store = PinStore(self.layout)
         store.pin(None, tuning.key, wanted.hash, label=wanted.label)
         pins = [status.pin for status in store.status() if status.pin.inputs == tuning.inputs_key]
-        [asked] = as_tuned([pin for pin in pins if pin.op == op], self.layout)
+        [asked] = pins_to_verify([pin for pin in pins if pin.op == op], self.layout)
         result = self.do(asked.job())
         assert (result["ok"], result["hash"]) == (True, wanted.hash), result
 

@@ -19,12 +19,18 @@ from textual.widgets import Input
 
 from backend.counted import counted
 from rocm_tui.actions.lint import Checked, lint_tables
-from rocm_tui.actions.tables import Shelving, shelve, stamps_of, tables_among, values_in_words
+from rocm_tui.actions.tables import (
+    LoadedTables,
+    load_tables,
+    stamps_of,
+    tables_among,
+    values_in_words,
+)
 from rocm_tui.harmless import plain
 from rocm_tui.render.entries import ENTRIES, counts_text, entry_lines
 from rocm_tui.render.table import Cells, Line, cells
-from rocm_tui.tables.marks import NOTHING, Marks
-from rocm_tui.tables.shelf import Shelf, Shelved, wanted_of
+from rocm_tui.tables.collection import TableCollection, TableRow, parse_row_filter
+from rocm_tui.tables.findings import NOTHING, RowFindings
 from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.widgets.grid import Grid
@@ -43,7 +49,7 @@ _KEPT = 2 * MOST_SORTED
 class _Rows(Sequence[Cells]):
     """The cells of these entries, made when they are asked for."""
 
-    def __init__(self, shelf: Shelf, numbers: Sequence[int]) -> None:
+    def __init__(self, shelf: TableCollection, numbers: Sequence[int]) -> None:
         self._shelf, self._numbers = shelf, numbers
         self._cells: dict[int, Cells] = {}
 
@@ -69,16 +75,16 @@ class EntriesGrid(Grid):
     """Entries by their numbers, which ascend; more may be found while they are shown."""
 
     def __init__(self, *, id: str | None = None) -> None:
-        self._shelf = Shelf(())
+        self._shelf = TableCollection(())
         self._numbers: Sequence[int] = ()
         super().__init__(ENTRIES, "", id=id)
 
     @property
-    def current(self) -> Shelved | None:
+    def current(self) -> TableRow | None:
         """The entry under the cursor."""
         return self._shelf[self._numbers[self.at]] if self.at < len(self._numbers) else None
 
-    def show(self, shelf: Shelf, numbers: Sequence[int]) -> None:
+    def show(self, shelf: TableCollection, numbers: Sequence[int]) -> None:
         """Show these; the cursor stays on its entry if that is among them, and if it stood on one
         of a table that was read anew, on what is there of it."""
         before, row = self.current, self.cursor - self.top
@@ -134,9 +140,9 @@ class EntryDetail(LineView, can_focus=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._entry: Shelved | None = None
+        self._entry: TableRow | None = None
 
-    def show(self, entry: Shelved | None) -> None:
+    def show(self, entry: TableRow | None) -> None:
         if entry != self._entry:
             self._entry = entry
             self.sync()
@@ -184,8 +190,8 @@ class EntriesScreen(BaseScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shelving = Shelving(Shelf(()))
-        self._shown = self._shelving.shelf
+        self._loaded = LoadedTables(TableCollection(()))
+        self._shown = self._loaded.collection
         self._paths: list[str] = []
         self._words = ""
         self._numbers: Sequence[int] = ()
@@ -240,15 +246,15 @@ class EntriesScreen(BaseScreen):
 
     async def _read_anew(self) -> bool:
         """Whether anything has changed. Of what has not, what was found stays."""
-        before = self._shelving
+        before = self._loaded
         while True:
             self._again = False
             self._paths = tables_among(self.program.feed.watcher.sources())
-            self._shelving = await to_thread(shelve, self._paths, self._shelving)
+            self._loaded = await to_thread(load_tables, self._paths, self._loaded)
             if not self._again:
                 break
         self._reading = False
-        changed = self._shelving.changed_since(before)
+        changed = self._loaded.changed_since(before)
         self._stale |= changed
         self._mark(self._marks.without(changed))
         return bool(changed)
@@ -263,7 +269,7 @@ class EntriesScreen(BaseScreen):
             if not self.is_current or self._reading:
                 continue
             begun = time.monotonic()
-            other, took = await to_thread(_looked, self._paths, self._shelving)
+            other, took = await to_thread(_looked, self._paths, self._loaded)
             rest = max(_LOOK, took * _RESTS)
             if other and not self._reading:
                 self._reading = True
@@ -282,24 +288,24 @@ class EntriesScreen(BaseScreen):
         if self._checking:
             self._due = time.monotonic()
             return
-        self._checking, begun, of = True, time.monotonic(), self._shelving
+        self._checking, begun, of = True, time.monotonic(), self._loaded
         try:
-            checked = await lint_tables(of.shelf.tables)
+            checked = await lint_tables(of.collection.tables)
         finally:
             self._checking = False
         self._took = time.monotonic() - begun
-        self._checked, self._stale = checked, self._shelving.changed_since(of)
+        self._checked, self._stale = checked, self._loaded.changed_since(of)
         if self._stale and self._due is None:
             self._due = time.monotonic() + _CALM * self._took
         self._mark(checked.marks.without(self._stale))
-        if wanted_of(self._words).lint is not None:
+        if parse_row_filter(self._words).lint is not None:
             self._find(anew=True)
         else:
             self._grid.show(self._shown, self._numbers)
         self._describe()
 
-    def _mark(self, marks: Marks) -> None:
-        self._marks = self._shelving.shelf.marks = self._shown.marks = marks
+    def _mark(self, marks: RowFindings) -> None:
+        self._marks = self._loaded.collection.marks = self._shown.marks = marks
         if self._checked is not None:
             self._lint = _lint_text(replace(self._checked, marks=marks), len(self._stale))
 
@@ -307,7 +313,7 @@ class EntriesScreen(BaseScreen):
     async def _find(self, *, anew: bool = False) -> None:
         """The first entries are shown as soon as they are there; what is looked for `anew` stands
         there already, until all is found."""
-        shelf, wanted = self._shelving.shelf, wanted_of(self._words)
+        shelf, wanted = self._loaded.collection, parse_row_filter(self._words)
         if wanted.everything:
             self._finding = False
             self._put(range(len(shelf)), shelf)
@@ -330,17 +336,17 @@ class EntriesScreen(BaseScreen):
         self._grid.grow()
         self._describe()
 
-    def _put(self, numbers: Sequence[int], shelf: Shelf) -> None:
+    def _put(self, numbers: Sequence[int], shelf: TableCollection) -> None:
         self._numbers, self._found, self._shown = numbers, len(numbers), shelf
         self._grid.show(shelf, numbers)
         self._describe()
 
     def _describe(self) -> None:
-        shelf, found = self._shelving.shelf, self._found
+        shelf, found = self._loaded.collection, self._found
         tables = counted(len(shelf.tables), "table")
         facts = [f"{tables}, {counted(len(shelf), 'entry', 'entries')}"]
-        if self._shelving.left_out:
-            facts.append(f"{counted(self._shelving.left_out, 'table')} not read")
+        if self._loaded.left_out:
+            facts.append(f"{counted(self._loaded.left_out, 'table')} not read")
         self.show_title("Entries", facts)
         if self._reading:
             text = "reading the tables …"
@@ -424,10 +430,10 @@ def _slice(numbers: Iterator[int | None]) -> tuple[list[int], bool]:
     return numbers_found, True
 
 
-def _looked(paths: Sequence[str], shelving: Shelving) -> tuple[bool, float]:
+def _looked(paths: Sequence[str], loaded: LoadedTables) -> tuple[bool, float]:
     """Whether a file is another one, and how many seconds of a core it took to tell."""
     begun = time.thread_time()
-    other = stamps_of(paths) != shelving.stamps
+    other = stamps_of(paths) != loaded.stamps
     return other, time.thread_time() - begun
 
 

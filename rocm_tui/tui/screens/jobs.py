@@ -13,7 +13,7 @@ from textual.binding import BindingType
 
 from backend.counted import counted
 from backend.errors import StoreError
-from rocm_tui.actions.commands import Done, list_done
+from rocm_tui.actions.commands import CommandRecord, read_commands
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
 from rocm_tui.render.jobs import left_cell, progress_cell, took
@@ -241,7 +241,7 @@ class JobsScreen(BaseScreen):
             self.program.copy(text, "what became of the job" if job.over else "the job")
 
 
-DONE: tuple[Field[Done], ...] = (
+DONE: tuple[Field[CommandRecord], ...] = (
     Field(
         "when", "WHEN", 16, 16, text=lambda done: moment(done.when), style="dim",
         about="when it was done, or its job ended",
@@ -275,13 +275,13 @@ class DoneScreen(BaseScreen):
         yield Grid(DONE, "Nothing was done from a screen of this cache dir yet.", id="done")
 
     def on_mount(self) -> None:
-        self._done: list[Done] = []
+        self._done: list[CommandRecord] = []
         self.show_title("Done", [])
         self.run_worker(self._load(), group="done", exclusive=True)
 
     async def _load(self) -> None:
         try:
-            actions = await to_thread(list_done, self.program.layout)
+            actions = await to_thread(read_commands, self.program.layout)
         except (StoreError, OSError) as error:
             self.program.refuse(str(error))
             return

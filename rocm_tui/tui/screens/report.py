@@ -19,16 +19,15 @@ from textual.binding import BindingType
 from backend.counted import counted
 from backend.wire.jobs import CacheLevel
 from rocm_tui.compare.comparison import inductors, of_sessions
-from rocm_tui.compare.types import Part
+from rocm_tui.compare.types import TuningSet
 from rocm_tui.harmless import plain
 from rocm_tui.render import pages as report_cells
 from rocm_tui.render import plot
 from rocm_tui.render.pages import PAGES, Page
 from rocm_tui.render.plot import Axis, Curve, Mark
 from rocm_tui.render.table import Column, Line, Span, filled
-from rocm_tui.report.job import report
+from rocm_tui.report.job import report, scopes
 from rocm_tui.report.roofline import Point, Roofline, rooflines
-from rocm_tui.report.systems import scopes
 from rocm_tui.session.devices import MathKind, NoPeak, Peak, TunedDevice, attainable
 from rocm_tui.session.history import device_names
 from rocm_tui.session.model import Row
@@ -233,7 +232,7 @@ def scope_facts(at: _About, every: Sequence[_About]) -> list[str]:
     return [counted(number, kinds[kind]) for kind, number in numbers.items() if number]
 
 
-def _look(whole: Part, about: _About, measured: Mapping[TunedDevice, Peak]) -> _Contents:
+def _look(whole: TuningSet, about: _About, measured: Mapping[TunedDevice, Peak]) -> _Contents:
     parts = scopes(whole)
     part = next((s.part for s in parts if (s.kind, s.name) == about), whole)
     headers = device_names({source for row in part.rows for source in row.tuning.sources})
@@ -307,7 +306,7 @@ class ReportScreen(BaseScreen):
         while True:
             self._stale = False
             part, measured = self._part, dict(self.program.peaks)
-            frozen = Part("", part.rows, dict(part.sessions), took=part.took)
+            frozen = TuningSet("", part.rows, dict(part.sessions), took=part.took)
             contents = await to_thread(_look, frozen, self._scope, measured)
             if not self.is_attached:  # closed in the meantime: its pages are gone
                 break
@@ -318,7 +317,7 @@ class ReportScreen(BaseScreen):
         self._busy = False
 
     @property
-    def _part(self) -> Part:
+    def _part(self) -> TuningSet:
         model = self.program.feed.model
         return of_sessions(self._called, self._ids, model) if self._ids else inductors("", model)
 

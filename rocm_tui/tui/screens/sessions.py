@@ -14,7 +14,7 @@ from textual.binding import BindingType
 
 from backend.counted import counted
 from rocm_tui.compare.comparison import compare, of_sessions
-from rocm_tui.compare.types import Comparison, Pair, Part
+from rocm_tui.compare.types import Comparison, Pair, TuningSet
 from rocm_tui.harmless import plain
 from rocm_tui.render.compare import PAIRS, pairs_shown, summary
 from rocm_tui.render.sessions import SESSIONS, command_text, ended_text, moment, words_text
@@ -253,7 +253,7 @@ class SessionComparisonScreen(BaseScreen):
         facts = (plain(name), when, torch, words_text(session.argv))
         return f"{label}  {'   '.join(filter(None, facts))}"
 
-    async def _compare(self, a: Part, b: Part) -> None:
+    async def _compare(self, a: TuningSet, b: TuningSet) -> None:
         comparison = await to_thread(compare, a, b)
         for table in self.query(PairsTable):  # none where this screen was left
             table.show(comparison)

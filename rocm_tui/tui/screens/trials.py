@@ -22,7 +22,7 @@ from rocm_tui.render.graphs import arm_label, interval
 from rocm_tui.render.improve import best_text, gain_text
 from rocm_tui.render.pins import moment
 from rocm_tui.render.table import Field, Line, Span, cells
-from rocm_tui.search.standing import standing
+from rocm_tui.search.steps import search_status
 from rocm_tui.search.types import Search
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graph_rows import GraphRow, graph_rows
@@ -239,7 +239,7 @@ class TrialsScreen(BaseScreen):
             return ((f" {search}", "warn"),)
         if search is None:
             return ((" Trials", "head"),)
-        sure = standing(search).sure
+        sure = search_status(search).sure
         if sure is None:
             return ((f" improve: {best_text(search)}", "head"),)
         count = len(sure.arm)

@@ -16,7 +16,7 @@ from backend.disk.layout import Layout
 from backend.model.pin import Pin
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import read_search
-from rocm_tui.search.errors import LOOKS
+from rocm_tui.search.steps import LOOKS
 from rocm_tui.search.types import Try
 from tests.support import slow_winner as lab
 

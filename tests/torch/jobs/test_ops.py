@@ -27,7 +27,7 @@ from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, WorkerJob, job_words
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.sources import load_model
-from rocm_tui.actions.verify_program import as_tuned
+from rocm_tui.actions.verify_program import pins_to_verify
 from rocm_tui.jobs.tune import TuneOptions, problem_of, tune_job
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.cpu_offers import frozen_linear
@@ -192,7 +192,7 @@ def test_it_is_pinned_and_verified(lab: Lab, kind: str) -> None:
     store = PinStore(lab.elsewhere)
     store.pin(None, tuning.key, ours.hash, label=ours.label)
     pins = [status.pin for status in store.status() if status.pin.inputs == tuning.inputs_key]
-    [asked] = as_tuned([pin for pin in pins if pin.hash == ours.hash], lab.elsewhere)
+    [asked] = pins_to_verify([pin for pin in pins if pin.hash == ours.hash], lab.elsewhere)
     assert asked.told == tuning.told
     result = lab.do(asked.job())
     assert (result["ok"], result["hash"]) == (True, ours.hash), result

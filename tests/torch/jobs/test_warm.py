@@ -23,7 +23,7 @@ from backend.pins.store import PinStore
 from backend.wire.jobs import MeasureJob, TuneJob, VerifyJob
 from backend.worker.protocol import Events
 from rocm_tui.actions.measure import Measuring
-from rocm_tui.actions.verify import Asked, Verifying
+from rocm_tui.actions.verify import PinToVerify, Verifying
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import run_watched
 from rocm_tui.jobs.warm import Workers
@@ -158,7 +158,7 @@ def test_pins_are_verified_by_the_workers_of_the_session(lab: Lab) -> None:
     started = []
     for _ in range(2):
         with Verifying(lab.python, lab.layout, env=lab.env, kept=lab.workers) as verifying:
-            results = list(verifying.results([Asked(pin) for pin in pins]))
+            results = list(verifying.results([PinToVerify(pin) for pin in pins]))
         assert len(results) == len(pins) > 0
         started.append(verifying.workers)
     assert started in ([1, 0], [0, 0]) and lab.workers.waiting

@@ -26,7 +26,7 @@ from backend.worker.problem import options_of, rebuild
 from backend.worker.rebuilt import NotRebuildable
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.sources import load_model
-from rocm_tui.actions.verify_program import as_tuned
+from rocm_tui.actions.verify_program import pins_to_verify
 from rocm_tui.jobs.tune import TuneOptions, problem_of, tune_job
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.cpu_offers import need_avx512, need_onednn_bfloat16
@@ -112,7 +112,7 @@ def test_it_is_pinned_and_verified(lab: Lab, kind: str) -> None:
     assert lab.tuned(kind)["ok"] and tuning.key is not None and cpp.hash is not None
     store = PinStore(lab.layout)
     store.pin(None, tuning.key, cpp.hash, label=cpp.label)
-    [asked] = as_tuned([s.pin for s in store.status() if s.pin.hash == cpp.hash], lab.layout)
+    [asked] = pins_to_verify([s.pin for s in store.status() if s.pin.hash == cpp.hash], lab.layout)
     assert asked.told == tuning.told
     result = lab.do(asked.job())
     assert (result["ok"], result["hash"]) == (True, cpp.hash), result

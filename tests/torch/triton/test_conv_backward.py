@@ -20,7 +20,7 @@ from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, WorkerJob, job_words
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.sources import load_model
-from rocm_tui.actions.verify_program import as_tuned
+from rocm_tui.actions.verify_program import pins_to_verify
 from rocm_tui.jobs.tune import TuneOptions, problem_of, tune_job
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.hooked import sessions
@@ -139,7 +139,7 @@ def test_it_is_tuned_pinned_and_verified(lab: Lab, op: str) -> None:
     store = PinStore(lab.layout)
     store.pin(None, tuning.key, last.hash, label=last.label)
     [pin] = [status.pin for status in store.status() if status.pin.op == op]
-    [asked] = as_tuned([pin], lab.layout)
+    [asked] = pins_to_verify([pin], lab.layout)
     assert asked.told == tuning.told
     result = lab.do(asked.job())
     assert (result["ok"], result["hash"]) == (True, last.hash), result

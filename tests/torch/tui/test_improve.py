@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from rocm_tui.actions.improve import alone, read_search
+from rocm_tui.actions.improve import only_search, read_search
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.trials import TrialsScreen
 from tests.support.places import ROOT
@@ -54,7 +54,7 @@ async def test_a_search_runs_in_the_queue_and_ends_at_once(tmp_path: Path) -> No
 
 def _is_free(layout: Layout, graph: str) -> bool:
     try:
-        with alone(layout, graph):
+        with only_search(layout, graph):
             return True
     except Exception:
         return False

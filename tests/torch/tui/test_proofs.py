@@ -11,7 +11,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.actions.commands import list_done
+from rocm_tui.actions.commands import read_commands
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.watch import WatchScreen
 from tests.support.screen_lab import asked, panes_of, screen_text, until
@@ -57,7 +57,7 @@ async def test_verified_stale_and_verified_again(tmp_path: Path) -> None:
         await until(pilot, lambda: "✓?" in screen_text(panes.table))
         (status,) = store.status()
         assert status.state == "active" and status.stale == "1 graph was compiled since"
-        command = list_done(layout)[-1].command
+        command = read_commands(layout)[-1].command
         assert command == app.shell.verify(status.pin)
         app.stop_feed()
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

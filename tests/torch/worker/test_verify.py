@@ -18,7 +18,7 @@ from backend.disk.layout import Layout
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
-from rocm_tui.actions.verify import Asked, Verifying
+from rocm_tui.actions.verify import PinToVerify, Verifying
 from rocm_tui.environment import find_python
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.cpu_offers import onednn_takes_bfloat16
@@ -192,7 +192,9 @@ def test_a_worker_that_crashes_takes_one_pin_with_it(tuned: Tuned) -> None:
         pins.pin(None, key, max(tuned.times[kind], key=tuned.times[kind].__getitem__))
     verifying = Verifying(find_python(), Layout(cache), env=child_env(cache), tell=tell)
     with verifying:
-        found = [(pin.op, result) for pin, result in verifying.results([*map(Asked, pins.pins())])]
+        found = [
+            (pin.op, result) for pin, result in verifying.results([*map(PinToVerify, pins.pins())])
+        ]
     for key in tuned.keys.values():
         pins.unpin(key)
     assert [result.ok for _, result in found] == [True, False, True], found

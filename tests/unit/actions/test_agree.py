@@ -26,13 +26,12 @@ from backend.model.tuning import Selection
 from backend.pins.store import PinStore
 from backend.pins.undo import next_undo, undo
 from backend.sharing.share import Machine, Share, SharedPin, share_text
-from rocm_tui.actions.agree import pin_all, plan_pins, who_took_what, with_measured
+from rocm_tui.actions.agree import find_selections, pin_all, plan_pins, with_measured
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli.entry import main
 from rocm_tui.errors import NotPinnable
 from rocm_tui.render import agree as agree_text
-from rocm_tui.report.agreement import Agreement, agreement
-from rocm_tui.report.proposals import propose
+from rocm_tui.report.agreement import Agreement, agreement, propose
 from tests.support.pin_lab import KEY, TIMES
 
 PINNED, FAST = "Cpp-c2", "mm-c1"
@@ -102,8 +101,8 @@ def swapped(by_inputs: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[
 
 
 def asked(layout: Layout, *texts: object, run: str = "") -> Agreement:
-    told = who_took_what(layout, [str(text) for text in texts], run)
-    return agreement(told.choosers, told.taken)
+    told = find_selections(layout, [str(text) for text in texts], run)
+    return agreement(told.choosers, told.all)
 
 
 def test_what_each_rank_selected_counts_and_not_what_the_cache_says(tmp_path: Path) -> None:
@@ -113,9 +112,9 @@ def test_what_each_rank_selected_counts_and_not_what_the_cache_says(tmp_path: Pa
     ran(layout.root, 0, FAST, timed=TIMED)
     ran(layout.root, 1, PINNED, by="pin")
     found = asked(layout)
-    assert [[t.by.rank for t in g.taken] for g in found.differing[0].groups] == [[0], [1]]
+    assert [[t.by.rank for t in g.selections] for g in found.differing[0].groups] == [[0], [1]]
     ran(layout.root, 2, FAST, by="cache")
-    assert [len(group.taken) for group in asked(layout).differing[0].groups] == [2, 1]
+    assert [len(group.selections) for group in asked(layout).differing[0].groups] == [2, 1]
 
 
 def test_a_warm_graph_tells_what_it_calls(tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def test_a_warm_graph_tells_what_it_calls(tmp_path: Path) -> None:
     assert asked(layout).agree and asked(layout).compared == 1
     ran(layout.root, 2, PINNED, by=None, started=NOW + 500)
     (one,) = asked(layout).differing
-    assert [[t.by.rank for t in g.taken] for g in one.groups] == [[0, 1], [2]]
+    assert [[t.by.rank for t in g.selections] for g in one.groups] == [[0, 1], [2]]
     assert one.unoffered == ()
     said = agree_text.text(asked(layout))
     assert "ranks 0-2: by a compiled graph out of the cache, with which they ask nobody" in said
@@ -167,8 +166,8 @@ def test_a_cache_tells_by_inductors_rule_pins_included(tmp_path: Path) -> None:
     copied.write_bytes(cache_file(b).read_bytes())
     for other in (b.root, cache_file(b), copied):
         found = asked(a, a.root, other)
-        taken = {t.by.name: t.choice.hash for t in found.differing[0].taken}
-        assert taken == {"a": FAST, found.differing[0].groups[1].taken[0].by.name: PINNED}
+        taken = {t.by.name: t.choice.hash for t in found.differing[0].selections}
+        assert taken == {"a": FAST, found.differing[0].groups[1].selections[0].by.name: PINNED}
 
 
 def test_an_export_is_what_its_host_takes(tmp_path: Path) -> None:
@@ -179,7 +178,7 @@ def test_an_export_is_what_its_host_takes(tmp_path: Path) -> None:
     file = tmp_path / "pins.json"
     file.write_text(share_text(Share((pin,))))
     found = asked(layout, file, layout.root)
-    assert [t.by.name for t in found.differing[0].taken] == ["a", "pins.json"]
+    assert [t.by.name for t in found.differing[0].selections] == ["a", "pins.json"]
     file.write_text(share_text(Share((replace(pin, hash=FAST),))))
     assert asked(layout, file, layout.root).agree
     file.write_text(file.read_text()[:-9])
@@ -192,8 +191,8 @@ def test_all_or_nothing_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     layout = make_layout(tmp_path / "a", {"mm": other, "bmm": other})
     b = make_layout(tmp_path / "b", {"mm": swapped(other), "bmm": swapped(other)})
     before = cache_file(layout).read_bytes()
-    told = who_took_what(layout, [str(layout.root), str(b.root)])
-    found = agreement(told.choosers, told.taken)
+    told = find_selections(layout, [str(layout.root), str(b.root)])
+    found = agreement(told.choosers, told.all)
     model = told.home or load_model(layout)
     steps = plan_pins(map(propose, found.differing), model, layout)
     assert len(steps) == 2 and cache_file(layout).read_bytes() == before
@@ -255,7 +254,7 @@ def test_a_thousand_ranks(tmp_path: Path) -> None:
     for number in range(1000):
         ran(layout.root, number, PINNED if number == 250 else FAST)
     found = asked(layout)
-    assert [len(group.taken) for group in found.differing[0].groups] == [999, 1]
+    assert [len(group.selections) for group in found.differing[0].groups] == [999, 1]
     assert len(found.pairs) == 1
 
 
@@ -263,7 +262,7 @@ def test_a_measurement_counts_for_its_problem_on_its_system(tmp_path: Path) -> N
     layout = make_layout(tmp_path / "c")
     ran(layout.root, 0, FAST, timed=TIMED)
     ran(layout.root, 1, PINNED, by="pin")
-    taken = list(who_took_what(layout, []).taken)
+    taken = list(find_selections(layout, []).all)
     measured = Measurement(KEY.op, KEY.inputs, KEY.precision, NOW, (), system_hash=SYSTEM)
     assert [t.tuning.measured for t in with_measured(taken, [measured])] == [measured] * 2
     for other in replace(measured, system_hash="cd" * 32), replace(measured, inputs="[]"):
@@ -279,11 +278,11 @@ def test_a_rank_that_selected_nothing_is_one_of_them_and_its_worker_is_not(tmp_p
         writer = EventWriter(layout, session)
         writer.write(SessionEnded(NOW + 3))
         writer.close()
-    assert [who.rank for who in who_took_what(layout, [str(layout.root)]).choosers] == [0, 1]
+    assert [who.rank for who in find_selections(layout, [str(layout.root)]).choosers] == [0, 1]
 
 
 def test_only_what_the_own_cache_dir_holds_is_home(tmp_path: Path) -> None:
     """Pins are planned with what is known there; elsewhere the same key may have other choices."""
     layout, other = make_layout(tmp_path / "a"), make_layout(tmp_path / "b")
-    assert who_took_what(layout, [str(layout.root)]).home is not None
-    assert who_took_what(layout, [str(other.root)]).home is None
+    assert find_selections(layout, [str(layout.root)]).home is not None
+    assert find_selections(layout, [str(other.root)]).home is None

@@ -19,14 +19,13 @@ from backend.pins.file import read_pin_file
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, Share, SharedPin, share_text
 from backend.wire.jobs import MeasureJob, WorkerJob
-from rocm_tui.actions.agree import measure_chosen, plan_pins, who_took_what
+from rocm_tui.actions.agree import find_selections, measure_chosen, plan_pins
 from rocm_tui.actions.sources import load_model, read_part
 from rocm_tui.cli.entry import main
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.render import agree as agree_text
-from rocm_tui.report.agreement import Agreement, agreement
+from rocm_tui.report.agreement import Agreement, agreement, propose
 from rocm_tui.report.job import report
-from rocm_tui.report.proposals import propose
 from tests.support.device_modules import compiled_on, write_choice
 
 R = TypeVar("R")
@@ -127,8 +126,8 @@ def without_modules(root: Path) -> None:
 
 
 def agreed(layout: Layout, *paths: Path) -> Agreement:
-    told = who_took_what(layout, list(map(str, paths)))
-    return agreement(told.choosers, told.taken)
+    told = find_selections(layout, list(map(str, paths)))
+    return agreement(told.choosers, told.all)
 
 
 def check_job(found: Agreement) -> None:
@@ -137,7 +136,7 @@ def check_job(found: Agreement) -> None:
     assert (found.apart, found.untold, found.missing) == (0, 0, ())
     (one,) = found.differing
     assert one.row.tuning.shapes == ((16, 8),)
-    assert [[each.by.rank for each in group.taken] for group in one.groups] == [[0, 1, 2], [3]]
+    assert [[each.by.rank for each in group.selections] for group in one.groups] == [[0, 1, 2], [3]]
     assert one.unoffered == ()
     assert one.ratio == pytest.approx(1.5) and one.standing == "apart"
     both = {(agree_text.who(p.a), agree_text.who(p.b)): (p.both, p.same) for p in found.pairs}
@@ -185,7 +184,7 @@ def test_stock_caches_of_several_devices_are_compared(tmp_path: Path) -> None:
     found = agreed(layout, tmp_path)
     assert (found.problems, found.compared, found.not_compared) == (5, 4, 1)
     (one,) = found.differing
-    names = [[each.by.name.rpartition(" ")[2] for each in group.taken] for group in one.groups]
+    names = [[each.by.name.rpartition(" ")[2] for each in group.selections] for group in one.groups]
     assert names == [["cuda:0", "cuda:1", "cuda:2"], ["cuda:3"]]
     key = one.row.tuning.key
     assert key is not None
@@ -313,10 +312,13 @@ def test_what_differs_is_measured_on_one_device(tmp_path: Path) -> None:
     for rank in RANKS:
         ran(tmp_path, rank, JOB)
     (differing,) = agreed(Layout(tmp_path)).differing
-    first = differing.groups[0].taken[0]
+    first = differing.groups[0].selections[0]
     only = replace(first.tuning, choices=(first.choice,))
-    taken = (replace(first, row=replace(first.row, tuning=only)), *differing.groups[0].taken[1:])
-    groups = (replace(differing.groups[0], taken=taken), *differing.groups[1:])
+    taken = (
+        replace(first, row=replace(first.row, tuning=only)),
+        *differing.groups[0].selections[1:],
+    )
+    groups = (replace(differing.groups[0], selections=taken), *differing.groups[1:])
     jobs: list[MeasureJob] = []
 
     def run(job: WorkerJob[R]) -> R:

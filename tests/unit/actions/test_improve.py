@@ -18,11 +18,11 @@ from backend.wire.codec import to_json
 from backend.wire.jobs import MeasureJob, TrialJob, WorkerJob
 from rocm_tui.actions.improve import (
     AlreadyRunning,
-    Improving,
-    News,
+    GraphSearch,
+    SearchProgress,
     SearchUnreadable,
-    alone,
     is_finished,
+    only_search,
     pick_graph,
     pin_proposals,
     plan_proposals,
@@ -49,8 +49,8 @@ def layout(tmp_path: Path) -> Layout:
     return write_graph(tmp_path / "cache")
 
 
-def improving(layout: Layout, workers: Workers, **options: Any) -> Improving:
-    return Improving(workers, layout, graph_of(layout), **options)
+def improving(layout: Layout, workers: Workers, **options: Any) -> GraphSearch:
+    return GraphSearch(workers, layout, graph_of(layout), **options)
 
 
 def improve(layout: Layout, workers: Workers, **options: Any) -> Search:
@@ -147,7 +147,7 @@ def test_a_finished_search_does_nothing_more(layout: Layout) -> None:
 def test_another_text_begins_anew_and_says_so(layout: Layout) -> None:
     improve(layout, Workers())
     (layout.graphs / f"{GRAPH}.py").write_text("# another\n")
-    news: list[News] = []
+    news: list[SearchProgress] = []
     workers = Workers()
     improve(layout, workers, tell=news.append)
     assert "text" in news[0].anew
@@ -162,7 +162,7 @@ def test_another_torch_begins_anew_and_says_so(layout: Layout) -> None:
     workers = Workers(before=stop)
     with pytest.raises(KeyboardInterrupt):
         improve(layout, workers)
-    news: list[News] = []
+    news: list[SearchProgress] = []
     search = improve(layout, Workers(torch="2.14.0"), tell=news.append)
     assert any("torch" in one.anew for one in news)
     assert {attempt.trial.torch for attempt in search.tries if attempt.trial} == {"2.14.0"}
@@ -174,14 +174,14 @@ def test_tuned_again_begins_anew(layout: Layout) -> None:
     cache = json.loads(path.read_text())
     cache["cache"]["mm"][inputs(8)]["highest"]["mm-1"] = 1.0
     path.write_text(json.dumps(cache))
-    news: list[News] = []
+    news: list[SearchProgress] = []
     improve(layout, Workers(), tell=news.append)
     assert "tuned again" in news[0].anew
 
 
 def test_another_bound_begins_anew(layout: Layout) -> None:
     improve(layout, Workers())
-    news: list[News] = []
+    news: list[SearchProgress] = []
     improve(layout, Workers(), tell=news.append, within=0.2)
     assert "--within" in news[0].anew
 
@@ -221,12 +221,12 @@ def test_a_budget_ends_it_and_says_what_is_open(layout: Layout) -> None:
 
 def test_two_at_once_on_one_graph_are_refused(layout: Layout) -> None:
     with (
-        alone(layout, GRAPH),
+        only_search(layout, GRAPH),
         pytest.raises(AlreadyRunning, match="improved by another process"),
-        alone(layout, GRAPH),
+        only_search(layout, GRAPH),
     ):
         pass
-    with alone(layout, GRAPH):
+    with only_search(layout, GRAPH):
         pass
 
 
@@ -337,7 +337,7 @@ def test_pinned_tunings_are_searched_as_if_they_were_not(layout: Layout) -> None
 def test_the_live_line_tells_where_it_is(layout: Layout) -> None:
     lines: list[str] = []
 
-    def tell(news: News) -> None:
+    def tell(news: SearchProgress) -> None:
         lines.append(news_text(news.search, news.step, news.left))
 
     improve(layout, Workers(gains({8: FIVE_PERCENT})), tell=tell)
@@ -376,7 +376,7 @@ def test_a_tuning_that_no_source_has_is_neither_measured_nor_tried(layout: Layou
     row, unknown = graph_of(layout), use(99)
     tunings = {**row.tunings, unknown.key: GraphTuning(unknown)}
     workers = Workers()
-    search = Improving(workers, layout, replace(row, tunings=tunings)).go()
+    search = GraphSearch(workers, layout, replace(row, tunings=tunings)).go()
     assert is_finished(search)
     (unfit,) = (subject for subject in search.subjects if subject.unfit)
     assert (unfit.inputs, unfit.unfit) == (
@@ -390,4 +390,4 @@ def test_a_tuning_that_no_source_has_is_neither_measured_nor_tried(layout: Layou
 def test_a_graph_without_anything_to_try_says_why(layout: Layout) -> None:
     row = graph_of(layout)
     with pytest.raises(RocmTuiError, match="no choice of a known tuning"):
-        Improving(Workers(), layout, replace(row, tunings={})).go()
+        GraphSearch(Workers(), layout, replace(row, tunings={})).go()

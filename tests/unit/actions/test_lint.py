@@ -48,8 +48,8 @@ async def test_tables_beyond_the_limit_are_counted(
     others = [table for table in tables if table is not largest]
     monkeypatch.setattr(lint, "MOST_ROWS", sum(len(table.entries) for table in others))
     checked = await lint.lint_tables([*others, largest])
-    assert checked.left_out == 1 and checked.marks.of
-    assert checked.marks.of.keys() <= {table.path for table in others}
+    assert checked.left_out == 1 and checked.marks.by_file
+    assert checked.marks.by_file.keys() <= {table.path for table in others}
 
 
 async def test_a_cancelled_check_ends(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

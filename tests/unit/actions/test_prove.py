@@ -21,7 +21,7 @@ from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.render.improve import proof_figure, proof_json, proof_result
-from rocm_tui.search.proof import note_with
+from rocm_tui.search.types import note_with
 from rocm_tui.session.graph_rows import graph_rows
 from tests.support.graph_log import inputs
 from tests.support.improve_lab import GRAPH, TEXT, graph_of, write_graph

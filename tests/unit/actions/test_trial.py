@@ -16,8 +16,8 @@ from backend.model.graph import Arm, Graph, GraphTimes, Swap, Trial, TrialArm, T
 from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress, TrialJob, TrialResult, WorkerJob
 from rocm_tui.actions.trial import (
+    GraphTrial,
     NotTried,
-    Trying,
     arms_for,
     choices_to_try,
     combined,
@@ -166,7 +166,7 @@ def answered(job: TrialJob) -> TrialResult:
 
 def test_the_job_says_what_is_asked(tmp_path: Path) -> None:
     layout, worker = make_layout(tmp_path), Worker(answered)
-    done = Trying(
+    done = GraphTrial(
         worker, layout, "abcdef0", [(), A], budget=5, rounds=9, threads=2, error=0.01
     ).once()
     assert [one.swaps for one in done.arms] == [(), A]
@@ -184,7 +184,7 @@ def test_an_arm_that_ends_its_worker_has_failed_and_the_others_are_tried(tmp_pat
         return answered(job)
 
     worker = Worker(answer)
-    trying = Trying(worker, make_layout(tmp_path), "abcdef0", [(), A, B])
+    trying = GraphTrial(worker, make_layout(tmp_path), "abcdef0", [(), A, B])
     done = trying.once()
     assert [one.swaps for one in done.arms] == [(), B, A]
     assert done.arms[2].failed.startswith("it ran for 60 s")
@@ -207,7 +207,7 @@ def test_a_worker_that_dies_of_something_else_is_an_error(
 
     worker = Worker(answer)
     with pytest.raises(JobError, match="the worker ended"):
-        Trying(worker, make_layout(tmp_path), "abcdef0", [(), A]).once()
+        GraphTrial(worker, make_layout(tmp_path), "abcdef0", [(), A]).once()
 
 
 def test_where_no_arm_can_be_run_nothing_is_tried(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_where_no_arm_can_be_run_nothing_is_tried(tmp_path: Path) -> None:
         raise error
 
     with pytest.raises(NotTried, match=r"none of the choices can be run .*signal 11"):
-        Trying(Worker(answer), make_layout(tmp_path), "abcdef0", [(), A]).once()
+        GraphTrial(Worker(answer), make_layout(tmp_path), "abcdef0", [(), A]).once()
 
 
 def test_the_mode_that_settles_it_stays(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_mode_that_settles_it_stays(tmp_path: Path) -> None:
         return answered(job)
 
     worker = Worker(answer)
-    trying = Trying(worker, make_layout(tmp_path), "abcdef0", [(), A])
+    trying = GraphTrial(worker, make_layout(tmp_path), "abcdef0", [(), A])
     trying.once()
     trying.once()
     assert [job.mode for job in worker.jobs] == [0, 1, 1]
@@ -236,7 +236,7 @@ def test_the_mode_that_settles_it_stays(tmp_path: Path) -> None:
 def test_a_refusal_is_told(tmp_path: Path) -> None:
     worker = Worker(lambda job: TrialResult(False, "line 12 is no torch op\x1b[31m"))
     with pytest.raises(NotTried, match="line 12 is no torch op␛"):
-        Trying(worker, make_layout(tmp_path), "abcdef0", [(), A]).once()
+        GraphTrial(worker, make_layout(tmp_path), "abcdef0", [(), A]).once()
 
 
 # Several processes

@@ -17,7 +17,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.wire.jobs import VerifyJob, VerifyResult
-from rocm_tui.actions.verify import Asked, of_devices, verify
+from rocm_tui.actions.verify import PinToVerify, of_devices, verify
 from rocm_tui.errors import UsageError
 from tests.support.device_modules import compiled_on, write_choice
 from tests.support.torch_models import child_env
@@ -123,15 +123,15 @@ def test_a_job_of_the_screen_proves_all_devices_too(tmp_path: Path) -> None:
         jobs.append(job)
         return VerifyResult(job.gpu != 1, hash="triton_mm-c9", reason="another")
 
-    result = verify(run, Asked(pin, gpus=(0, 1)))  # type: ignore[arg-type]
+    result = verify(run, PinToVerify(pin, gpus=(0, 1)))  # type: ignore[arg-type]
     assert [job.gpu for job in jobs] == [0, 1]
     assert result.reason == "called on 0; not called on 1: another" and not result.ok
 
 
 def test_a_pin_of_the_cpu_stays_there(tmp_path: Path) -> None:
     (pin,) = PinStore(Lab(tmp_path, 0).layout).pins()
-    of_cpu = Asked(replace(pin, inputs=INPUTS.replace("cuda", "cpu")))
+    of_cpu = PinToVerify(replace(pin, inputs=INPUTS.replace("cuda", "cpu")))
     assert of_cpu.on("1").gpus == ()
-    assert Asked(pin).on("1").gpus == (1,)
+    assert PinToVerify(pin).on("1").gpus == (1,)
     with pytest.raises(UsageError):
-        Asked(pin).on("first")
+        PinToVerify(pin).on("first")

@@ -9,7 +9,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.actions.improve import Improving, rows_of
+from rocm_tui.actions.improve import GraphSearch, rows_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import graphs as command
 from rocm_tui.cli.common import CommandArguments
@@ -30,7 +30,7 @@ def layout(tmp_path: Path) -> Layout:
 
 def searched(layout: Layout) -> Search:
     workers = Workers(gains({8: FIVE_PERCENT, 16: FIVE_PERCENT}))
-    return Improving(workers, layout, graph_of(layout)).go()
+    return GraphSearch(workers, layout, graph_of(layout)).go()
 
 
 def offer(layout: Layout, search: Search, *, yes: bool = False, json: bool = False) -> None:
@@ -99,7 +99,7 @@ def test_the_end_is_two_tables_and_sentences(
 
 
 def test_nothing_found_is_said(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
-    search = Improving(Workers(), layout, graph_of(layout)).go()
+    search = GraphSearch(Workers(), layout, graph_of(layout)).go()
     command._print_search(search, rows_of(graph_of(layout)), 600.0)
     assert "Nothing was found" in capsys.readouterr().out
 
@@ -121,7 +121,7 @@ def test_a_budget_that_ran_out_is_not_reported_as_nothing_found(
     def clock() -> float:
         return 11.0 if len(workers.jobs) >= jobs else 0.0
 
-    search = Improving(workers, layout, graph, budget=10.0, clock=clock).go()
+    search = GraphSearch(workers, layout, graph, budget=10.0, clock=clock).go()
     command._print_search(search, rows_of(graph), 10.0)
     out = capsys.readouterr().out
     assert sentence in out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocm_tui import say
-from rocm_tui.actions.doctor import Check
+from rocm_tui.actions.doctor import DoctorCheck
 from rocm_tui.cli import setup
 from rocm_tui.cli.entry import COMMANDS, main
 from rocm_tui.render.table import hanging
@@ -41,7 +41,9 @@ def test_show_pins_and_doctor_fit(
     capsys.readouterr()
     advice = "write the bytes of torch.compiler.save_cache_artifacts()[0] to a file and try again"
     checks = [
-        Check("mega-cache", "bad", "it is no mega-cache that can be read, for a reason", advice)
+        DoctorCheck(
+            "mega-cache", "bad", "it is no mega-cache that can be read, for a reason", advice
+        )
     ]
     for words in (["show", id, *place], ["pins", "--history", *place], []):
         texts = {}

@@ -16,8 +16,8 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.sharing.share import Machine, Share, SharedPin, read_share, share_text
 from rocm_tui.actions.sources import is_export, tunings_of_export
+from rocm_tui.compare.choices import same_choice
 from rocm_tui.compare.comparison import compare, of_sessions, regressions, whole
-from rocm_tui.compare.types import same_choice
 from rocm_tui.compare.verdict import DEFAULT_BAND, noise
 from rocm_tui.ingest.records import Seen
 from rocm_tui.render.compare import comparison_json, markdown, text

@@ -12,9 +12,8 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.compare.comparison import compare, of_sessions, regressions
-from rocm_tui.compare.points import same_offer
-from rocm_tui.compare.types import Comparison, Pair, Part
+from rocm_tui.compare.comparison import compare, of_sessions, regressions, same_offer
+from rocm_tui.compare.types import Comparison, Pair, TuningSet
 from rocm_tui.ingest.records import Seen
 from rocm_tui.render.compare import comparison_json, markdown, text
 from rocm_tui.session.model import Model
@@ -117,7 +116,7 @@ def test_the_same_offered_set_as_far_as_both_tell(
 
 
 def test_a_kernel_has_another_hash_in_another_version_of_torch() -> None:
-    def side(hash_: str, torch: str, ms: float) -> Part:
+    def side(hash_: str, torch: str, ms: float) -> TuningSet:
         choices = (Choice("triton_bmm_1", hash_, ms), Choice("bmm", "bmm-0123456789abcdef", 4.0))
         one = replace(tuning(1, {}), choices=choices)
         return part(one, sessions=[Session("s", torch=torch)])

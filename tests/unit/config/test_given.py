@@ -12,7 +12,7 @@ from backend.model.graph import Arm
 from backend.wire.jobs import TrialJob, WorkerJob
 from rocm_tui.actions.measure import choices_to_measure, measure_job
 from rocm_tui.actions.sources import load_model
-from rocm_tui.actions.trial import Trying
+from rocm_tui.actions.trial import GraphTrial
 from rocm_tui.actions.verify import Verifying
 from rocm_tui.cli import watch
 from rocm_tui.cli.entry import main
@@ -43,7 +43,7 @@ def test_budgets_of_the_settings(said: Path) -> None:
     arms: tuple[Arm, ...] = ((), ())
     for given in ({}, {"budget": 2.0}):
         with pytest.raises(InterruptedError):
-            Trying(run, Layout(said), "abc", arms, **given).once()
+            GraphTrial(run, Layout(said), "abc", arms, **given).once()
     assert [job.budget for job in asked] == [8.5, 2.0]
     assert Verifying("python", Layout(said))._limits.seconds == 9
     assert Verifying("python", Layout(said), seconds=4)._limits.seconds == 4

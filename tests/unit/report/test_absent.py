@@ -12,8 +12,7 @@ from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.toolchain.target import amdgpu
 from rocm_tui.render.report import text
-from rocm_tui.report.job import report
-from rocm_tui.report.types import backend_of, grouped
+from rocm_tui.report.job import backend_of, grouped, report
 from tests.support.compare_lab import log, part, tuning
 
 AB = {"bmm": 1.0, "triton_a": 1.2}

@@ -10,8 +10,7 @@ import pytest
 
 from backend.model.choice import Choice, Measurement
 from rocm_tui.render.agree import agreement_json, footer, text, who
-from rocm_tui.report.agreement import Agreement, Chooser, System, Taken, agreement
-from rocm_tui.report.proposals import propose
+from rocm_tui.report.agreement import Agreement, Chooser, Selection, System, agreement, propose
 from rocm_tui.session.graphs import Share
 from rocm_tui.session.model import Row
 from tests.support.compare_lab import measurement, tuning
@@ -34,15 +33,15 @@ def took(
     measured: Measurement | None = None,
     calls: int | None = None,
     when: float = 1.0,
-) -> Taken:
+) -> Selection:
     """What the fastest of these is, or `took`."""
     told = replace(tuning(n, times, session=by.name, when=when), measured=measured)
     choice = next(c for c in told.choices if c.name == took or not took)
     share = None if calls is None else Share("p", calls)
-    return Taken(by, Row("", told.id, 1, told, share=share), choice, system)
+    return Selection(by, Row("", told.id, 1, told, share=share), choice, system)
 
 
-def told(*taken: Taken, ranks: int = 0, across: bool = False) -> Agreement:
+def told(*taken: Selection, ranks: int = 0, across: bool = False) -> Agreement:
     choosers = list(dict.fromkeys(each.by for each in taken))
     return agreement(choosers, taken, ranks=ranks, across=across)
 
@@ -54,7 +53,9 @@ def test_who_took_what_is_grouped_and_each_pair_counted() -> None:
     )
     assert not found.agree and found.compared == 2
     (one,) = found.differing
-    groups = [(group.choice.name, who(each.by for each in group.taken)) for group in one.groups]
+    groups = [
+        (group.choice.name, who(each.by for each in group.selections)) for group in one.groups
+    ]
     assert groups == [("bmm", "ranks 0-5"), ("triton_a", "ranks 6-7")]
     assert one.standing == "apart" and one.ratio == pytest.approx(1.2)
     assert footer(found)[0] == "1 of 2 problems agrees; 1 differs."

@@ -18,9 +18,7 @@ from rocm_tui.render.compare import text as compare_text
 from rocm_tui.render.pages import PAGES, pages
 from rocm_tui.render.report import report_json, saved_lines, text
 from rocm_tui.render.table import fit
-from rocm_tui.report.job import report
-from rocm_tui.report.systems import rows_by_system
-from rocm_tui.report.types import MissingBackend, Reason
+from rocm_tui.report.job import MissingBackend, Reason, report, rows_by_system
 from tests.support.compare_lab import as_tuned, log, part, tuning
 from tests.support.report_lab import compare as run
 

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.model.graph import Arm
-from rocm_tui.search.errors import LOOKS
-from rocm_tui.search.standing import standing
-from rocm_tui.search.steps import RESERVE, finished, next_step, open_subjects
+from rocm_tui.search.steps import LOOKS, RESERVE, finished, next_step, search_status
 from rocm_tui.search.types import MeasureStep, Search, TrialStep
 from tests.support.search_lab import Bench, additive, advance, run, search_of, subject
 
@@ -69,13 +67,12 @@ def test_without_anything_faster_there_is_one_sweep_and_no_confirmation() -> Non
     search = run(search_of(), Bench(additive({"triton-1a": 0.05}), noise=0.001))
     assert kinds(search) == ["screen"] * 4
     assert finished(search)
-    assert standing(search).sure is None
-    assert open_subjects(search) == 0
+    assert search_status(search).sure is None
 
 
 def test_a_choice_whose_outputs_differ_is_not_kept() -> None:
     bench = Bench(additive({"triton-0a": -0.3}), noise=0.001, wrong=frozenset({"triton-0a"}))
-    assert standing(run(search_of(1), bench)).kept == ()
+    assert search_status(run(search_of(1), bench)).kept == ()
 
 
 def test_the_end_is_pruned_and_confirmed_in_new_processes() -> None:
@@ -92,7 +89,7 @@ def test_the_end_is_pruned_and_confirmed_in_new_processes() -> None:
     assert [hashes(arm) for arm in confirm.arms] == [set(), set(effects)]
     search = run(search, bench)
     assert kinds(search)[-LOOKS[0] :] == ["confirm"] * LOOKS[0]
-    gain = standing(search).sure
+    gain = search_status(search).sure
     assert gain is not None
     assert hashes(gain.arm) == set(effects)
     assert 0.88 < gain.low < gain.ratio < gain.high < 0.93
@@ -104,7 +101,7 @@ def test_an_unclear_confirmation_goes_on_to_its_second_look() -> None:
     first = advance(search_of(1, 1), Bench(additive({"triton-0a": -0.05}), noise=0.001))
     noisy = run(first, Bench(additive({}), noise=0.02))
     assert kinds(noisy).count("confirm") == LOOKS[1]
-    assert standing(noisy).sure is None
+    assert search_status(noisy).sure is None
     assert finished(noisy)
     assert finished(search)
 
@@ -115,7 +112,7 @@ def test_what_is_faster_only_beside_another_is_found_in_the_second_sweep() -> No
         return (-0.03 if "triton-1a" in hashes(arm) else 0.0) + (-0.03 if together else 0.0)
 
     search = run(search_of(2, 2), Bench(effect, noise=0.001))
-    gain = standing(search).sure
+    gain = search_status(search).sure
     assert gain is not None
     assert hashes(gain.arm) == {"triton-0a", "triton-1a"}
     assert max(attempt.turn for attempt in search.tries if attempt.kind == "screen") == 2
@@ -138,9 +135,9 @@ def test_what_another_one_makes_idle_is_dropped() -> None:
 
     search = advance(search_of(2, 1), Bench(effect, noise=0.001))
     search = advance(search, Bench(lucky, noise=0.001))
-    assert len(standing(search).kept) == 2
+    assert len(search_status(search).kept) == 2
     search = run(search, Bench(effect, noise=0.001))
-    gain = standing(search).sure
+    gain = search_status(search).sure
     assert gain is not None
     assert len(gain.arm) == 1
 
@@ -153,7 +150,7 @@ def test_a_broken_trial_is_made_again_choice_by_choice() -> None:
     assert [bool(attempt.failed) for attempt in search.tries[:4]] == [True, True, False, False]
     errors = [attempt.error for attempt in search.tries[1:4]]
     assert sum(errors) < search.tries[0].error
-    gain = standing(search).sure
+    gain = search_status(search).sure
     assert gain is not None
     assert hashes(gain.arm) == {"triton-0c"}
 
@@ -162,7 +159,7 @@ def test_if_everything_breaks_it_stops_and_says_why() -> None:
     every = frozenset(f"triton-{n}{letter}" for n in range(4) for letter in "abc")
     search = run(search_of(), Bench(additive({}), broken=every))
     assert len(search.tries) == 3
-    assert "SIGSEGV" in standing(search).stopped
+    assert "SIGSEGV" in search_status(search).stopped
 
 
 def test_time_for_the_end_is_kept_back() -> None:
@@ -190,12 +187,12 @@ def test_more_budget_goes_on_where_it_ended_and_confirms_again() -> None:
     search = advance(search_of(), bench)
     while (after := advance(search, bench, left=RESERVE * LONG - 1)) is not search:
         search = after
-    first = standing(search).sure
+    first = search_status(search).sure
     assert first is not None
     assert hashes(first.arm) == {"triton-0a"}
     assert not finished(search)
     search = run(search, bench)
-    second = standing(search).sure
+    second = search_status(search).sure
     assert second is not None
     assert hashes(second.arm) == {"triton-0a", "triton-3a"}
     turns = [attempt.turn for attempt in search.tries if attempt.kind == "confirm"]
@@ -209,7 +206,7 @@ def test_a_confirmation_that_was_cut_off_goes_on() -> None:
     search = advance(search_of(1), bench)
     for _ in range(3):
         search = advance(search, bench)
-    assert not standing(search).settled
+    assert not search_status(search).settled
     search = run(search, bench)
     assert kinds(search).count("confirm") == LOOKS[0]
 
@@ -220,7 +217,7 @@ def test_a_confirmation_whose_outputs_differ_proposes_nothing_and_ends() -> None
     worse = replace(bench, wrong=frozenset({"triton-0a"}))
     search = run(search, worse)
     assert kinds(search).count("confirm") == 1
-    assert standing(search).sure is None
+    assert search_status(search).sure is None
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -16,7 +16,7 @@ from rocm_tui.ingest.records import Seen
 from rocm_tui.render.detail import show_text
 from rocm_tui.render.entries import entry_lines, solution_text
 from rocm_tui.session.model import Model, Row
-from rocm_tui.tables.shelf import Shelved
+from rocm_tui.tables.collection import TableRow
 
 NEW = (
     b"64-28-30-3x3-96-14-15-8-1x1-2x2-1x1-0-NCHW-FP16-F=ConvB:0.05,1024,miopenConvolutionFwdAlgoDirect"
@@ -148,7 +148,7 @@ def test_a_perf_db_stands_beside_a_backward_convolution() -> None:
 
 def test_of_several_solvers_without_times_none_is_said_to_be_taken() -> None:
     both = table(b"2x5=ConvAsm1x1U:1,2,3;ConvOclDirectFwd:7\n", "gfx942130.udb.txt")
-    one = Shelved(both, both.entries[0])
+    one = TableRow(both, both.entries[0])
     assert solution_text(one) == "ConvAsm1x1U or ConvOclDirectFwd"
     told = ["".join(text for text, _ in line) for line in entry_lines(one, 120, 20)]
     assert " 2 solutions, which is taken is not told" in told

@@ -14,7 +14,13 @@ from textual.pilot import Pilot
 
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.actions.commands import KEPT, Done, Shell, list_done, note_done
+from rocm_tui.actions.commands import (
+    KEPT,
+    CommandRecord,
+    ShellCommands,
+    read_commands,
+    record_command,
+)
 from rocm_tui.cli.entry import rocm_tui
 from rocm_tui.jobs.tune import TuneOptions
 from rocm_tui.tui.app import RocmTui
@@ -74,15 +80,15 @@ async def test_pin_and_unpin_do_the_same_in_a_shell(tmp_path: Path) -> None:
         await pilot.press("escape")
         assert shell(command).returncode == 0 and not pins(cache)
         assert path.read_bytes() == original
-        await until(pilot, lambda: len(list_done(Layout(cache))) == 1)
+        await until(pilot, lambda: len(read_commands(Layout(cache))) == 1)
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         await pilot.press("J", "d")
         await until(pilot, lambda: "Pinned mm-bb" in screen_text(app.screen))
         assert "rocm-tui pin" in screen_text(app.screen)
         app._clipboard = ""
         await copied(app, pilot)
-        assert app.clipboard == list_done(Layout(cache))[0].command
-        (first,) = list_done(Layout(cache))
+        assert app.clipboard == read_commands(Layout(cache))[0].command
+        (first,) = read_commands(Layout(cache))
         assert (
             first.ok
             and first.outcome.startswith("Pinned mm-bb")
@@ -129,13 +135,13 @@ async def test_a_log_outside_the_cache_is_named(tmp_path: Path) -> None:
 def test_the_log_is_bounded_and_survives_what_is_no_line(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     for _ in range(3):
-        note_done(layout, "rocm-tui pins", "x" * 5000, True)
+        record_command(layout, "rocm-tui pins", "x" * 5000, True)
     text = layout.done.read_text()
     layout.done.write_text("nonsense\n" + text * KEPT)
-    note_done(layout, "rocm-tui undo", "done", False)
-    known = list_done(layout)
+    record_command(layout, "rocm-tui undo", "done", False)
+    known = read_commands(layout)
     assert len(known) == KEPT and not known[-1].ok and known[-1].command == "rocm-tui undo"
-    assert all(isinstance(one, Done) and len(one.outcome) <= 500 for one in known)
+    assert all(isinstance(one, CommandRecord) and len(one.outcome) <= 500 for one in known)
 
 
 async def test_undo_goes_back_beyond_this_screen(tmp_path: Path) -> None:
@@ -169,7 +175,7 @@ async def test_every_command_is_one_that_the_parser_takes(tmp_path: Path) -> Non
         panes = await panes_of(app, pilot, 1)
         row = panes.table.current
         assert row is not None and row.tuning.key is not None
-        choices, make = row.tuning.choices[:2], Shell(app.layout, app.paths, sys.executable)
+        choices, make = row.tuning.choices[:2], ShellCommands(app.layout, app.paths, sys.executable)
         pin = PinStore(app.layout).pin(None, row.tuning.key, "mm-bb").pin
         for command in (
             make.pin(row, choices[1], "why"),

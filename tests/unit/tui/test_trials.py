@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from backend.disk.layout import Layout
 from backend.model.events import GraphTried
 from backend.pins.store import PinStore
-from rocm_tui.actions.improve import Improving, read_search
+from rocm_tui.actions.improve import GraphSearch, read_search
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.graph_actions import improve_order, prove_order
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
@@ -36,7 +36,7 @@ def layout(tmp_path: Path) -> Layout:
 def searched(layout: Layout) -> None:
     """As if a search had been made, and its trials recorded as a worker does."""
     workers = Workers(gains({8: FIVE_PERCENT}))
-    Improving(workers, layout, graph_of(layout)).go()
+    GraphSearch(workers, layout, graph_of(layout)).go()
     search = read_search(layout, GRAPH)
     assert search is not None
     writer = writer_of(layout.root, "5e551012")

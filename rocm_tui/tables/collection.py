@@ -14,15 +14,15 @@ from itertools import accumulate
 from pathlib import PurePath
 
 from backend.tables.model import Entry, Table
-from rocm_tui.tables.marks import NOTHING, Found, Marks
+from rocm_tui.tables.findings import NOTHING, Found, RowFindings
 
 _PLACES = frozenset(("tuner", "file", "device", "lint"))
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
-    """An entry, the table that it is in, and what `lint` found of it."""
+class TableRow:
+    """An entry, its table, and the findings of `lint`."""
 
     table: Table
     entry: Entry
@@ -35,18 +35,18 @@ class Shelved:
 
     @property
     def path_line(self) -> str:
-        """The same with the whole path, as `pin` takes it."""
+        """The whole path and the line, as `pin` takes it."""
         return f"{self.table.path}:{self.entry.line}"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a person looks for: entries that have all these `words` in their text, and of each name
-    that value. Capital letters count where there are any.
+class RowFilter:
+    """What a person looks for: entries with all these `words` in their text, and these values by
+    name.
 
-    `tuner`, `file` and `device` are words that the table's tuner, its path and the entry's device
-    have in them; `lint` is a word of what was found of it, empty for anything, None where that
-    does not matter. Any other name is that of a column.
+    It is case-sensitive. `tuner`, `file` and `device` are parts of the table's tuner, its path and
+    the entry's device; `lint` is part of a finding, empty for any finding, None if findings do not
+    matter. Any other name is that of a column.
     """
 
     words: tuple[str, ...] = ()
@@ -58,31 +58,31 @@ class Wanted:
 
     @property
     def everything(self) -> bool:
-        return self == Wanted()
+        return self == RowFilter()
 
 
-def wanted_of(text: str) -> Wanted:
+def parse_row_filter(text: str) -> RowFilter:
     """`Gemm_Rocblas M=16 tuner:aiter file:llama device:gfx942 lint:duplicate`."""
     words: list[str] = []
     named: list[tuple[str, str]] = []
-    told: dict[str, str] = {}
+    places: dict[str, str] = {}
     for word in text.split():
         name, colon, value = word.partition(":")
         found = _NAMED.fullmatch(word)
         if colon and name in _PLACES:
-            told[name] = value
+            places[name] = value
         elif found is not None:
             named.append((found[1], found[2]))
         else:
             words.append(word)
-    return Wanted(tuple(words), tuple(named), **told)
+    return RowFilter(tuple(words), tuple(named), **places)
 
 
-class Shelf:
+class TableCollection:
     """Tables, one behind the other; an entry's number counts through all of them. `marks` are what
     is known of them by now."""
 
-    def __init__(self, tables: Sequence[Table], marks: Marks = NOTHING) -> None:
+    def __init__(self, tables: Sequence[Table], marks: RowFindings = NOTHING) -> None:
         self.tables = tuple(tables)
         self.marks = marks
         self._starts = [0, *accumulate(len(table.entries) for table in self.tables)]
@@ -90,24 +90,27 @@ class Shelf:
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def __getitem__(self, number: int) -> Shelved:
+    def __getitem__(self, number: int) -> TableRow:
         at = bisect_right(self._starts, number) - 1
         table = self.tables[at]
         entry = table.entries[number - self._starts[at]]
         marks = self.marks
         found = (*marks.at(table.path, entry.line), *marks.whole(table.path))
-        return Shelved(table, entry, found)
+        return TableRow(table, entry, found)
 
-    def like(self, one: Shelved) -> int | None:
-        """The number of an entry of an earlier shelf: where its line has its key, else where its
-        text stands now, else what is nearest to its line. None if its table is not here."""
+    def like(self, one: TableRow) -> int | None:
+        """Return the number of an entry of an earlier collection, None if its table is not here.
+
+        It is where its line has its key, else where its text is now, else what is nearest to its
+        line.
+        """
         path = one.table.path
         at = next((at for at, table in enumerate(self.tables) if table.path == path), None)
         if at is None or not self.tables[at].entries:
             return None
         return self._starts[at] + _place_like(self.tables[at], one)
 
-    def find(self, wanted: Wanted) -> Iterator[int | None]:
+    def find(self, wanted: RowFilter) -> Iterator[int | None]:
         """The numbers of all entries that fit, ascending; None now and then where none came for a
         while, so that whoever asks may stop."""
         if wanted.everything:
@@ -123,7 +126,7 @@ class Shelf:
             yield None
 
 
-def _place_like(table: Table, one: Shelved) -> int:
+def _place_like(table: Table, one: TableRow) -> int:
     lines, key = table.numbers, (one.entry.op, one.entry.key)
     first = bisect_left(lines, one.entry.line)
     for place in range(
@@ -146,8 +149,8 @@ def _place_like(table: Table, one: Shelved) -> int:
     return min(first, len(lines) - 1)
 
 
-def _on(lines: frozenset[int], table: Table, start: int, wanted: Wanted) -> Iterator[int | None]:
-    """Those on these lines."""
+def _on(lines: frozenset[int], table: Table, start: int, wanted: RowFilter) -> Iterator[int | None]:
+    """Yield the entries on these lines."""
     for place, line in enumerate(table.numbers):
         if line in lines:
             yield start + place if _fits(table, table.entries[place], wanted) else None
@@ -155,13 +158,13 @@ def _on(lines: frozenset[int], table: Table, start: int, wanted: Wanted) -> Iter
             yield None
 
 
-def _found(table: Table, start: int, wanted: Wanted) -> Iterator[int | None]:
+def _found(table: Table, start: int, wanted: RowFilter) -> Iterator[int | None]:
     needles = sorted((*wanted.words, *(value for _, value in wanted.named)), key=len)
     if not needles:
         for number, entry in enumerate(table.entries, start):
             yield number if _fits(table, entry, wanted) else None
         return
-    needle, alone = needles[-1].encode(), wanted == Wanted(words=wanted.words[:1])
+    needle, alone = needles[-1].encode(), wanted == RowFilter(words=wanted.words[:1])
     data, starts = table.data, table.starts
     at, after = data.find(needle), 0
     while at >= 0:
@@ -177,7 +180,7 @@ def _found(table: Table, start: int, wanted: Wanted) -> Iterator[int | None]:
         at = data.find(needle, starts[after]) if after < len(starts) else -1
 
 
-def _fits(table: Table, entry: Entry, wanted: Wanted) -> bool:
+def _fits(table: Table, entry: Entry, wanted: RowFilter) -> bool:
     if wanted.device and wanted.device not in f"{entry.device} {entry.device.name}":
         return False
     if wanted.words:
@@ -186,5 +189,5 @@ def _fits(table: Table, entry: Entry, wanted: Wanted) -> bool:
             return False
     if not wanted.named:
         return True
-    told = {**dict(entry.extra), **dict(entry.key), "solution": entry.solution}
-    return all(told.get(name) == value for name, value in wanted.named)
+    values = {**dict(entry.extra), **dict(entry.key), "solution": entry.solution}
+    return all(values.get(name) == value for name, value in wanted.named)

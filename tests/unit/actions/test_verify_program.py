@@ -14,7 +14,7 @@ from backend.model.inductor_kernel import TRITON, inputs_of
 from backend.model.pin import Pin
 from backend.pins.graphs.match import judge
 from backend.pins.graphs.text import read_graph_text
-from rocm_tui.actions.verify_program import LaunchFolder, Witness
+from rocm_tui.actions.verify_program import EvidenceCollector, LaunchFolder
 from tests.support.graph_samples import FOLDER, Sample, samples
 
 _CONSTANT = re.compile(r"(num_\w+)=(\d+),|(\w+) : tl.constexpr = (.+)")
@@ -51,12 +51,12 @@ def test_the_pin_of_a_template_is_told_by_its_own_config(sample: Sample) -> None
     assert sample.called is not None
     others = [hash for hash in sample.rivals if config_of(hash) and hash != sample.called]
     pins = [pin_of(sample, hash) for hash in (sample.called, *others)]
-    witness = Witness(pins, {})
+    witness = EvidenceCollector(pins, {})
     witness.hear(sample.data)
     right, *wrong = witness.findings
     assert right.answer == "called"
     assert {finding.answer for finding in wrong} <= {"other"}
-    unknown = Witness([replace(pins[0], config={})], {})
+    unknown = EvidenceCollector([replace(pins[0], config={})], {})
     unknown.hear(sample.data)
     assert unknown.findings[0].answer == "unknown"
 
@@ -65,7 +65,7 @@ def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
     """Nothing tells which choice it calls; that it was tuned is known."""
     sample = TEMPLATES[0]
     pin = replace(pin_of(sample, sample.rivals[0]), op="some_op_of_a_later_torch")
-    witness = Witness([pin], {})
+    witness = EvidenceCollector([pin], {})
     assert judge(read_graph_text(sample.data), witness._wanted(pin, pin.hash)) == "unclear"
     witness.hear(sample.data)
     (finding,) = witness.findings
@@ -73,7 +73,7 @@ def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
 
 
 def test_what_is_no_code_is_counted_as_unread_and_each_text_once() -> None:
-    witness = Witness([], {})
+    witness = EvidenceCollector([], {})
     for data in (TEMPLATES[0].data, b"no code", b"no code"):
         witness.hear(data)
     assert (witness.graphs, witness.unread) == (2, 1)

@@ -10,17 +10,15 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
+from rocm_tui.compare.choices import identified, log_ratios, same_choice
 from rocm_tui.compare.comparison import compare
-from rocm_tui.compare.types import log_ratios, same_choice
 from rocm_tui.render.agree import footer, text
 from rocm_tui.render.compare import winners
 from rocm_tui.render.pages import pages
 from rocm_tui.render.report import report_json
 from rocm_tui.render.report import text as report_text
-from rocm_tui.report.agreement import Agreement, Chooser, Taken, agreement
+from rocm_tui.report.agreement import Agreement, Chooser, Selection, agreement, propose
 from rocm_tui.report.job import report
-from rocm_tui.report.proposals import propose
-from rocm_tui.report.same_kernel import identified
 from rocm_tui.session.model import Row
 from tests.support.compare_lab import log, measurement, part, tuning
 
@@ -44,9 +42,9 @@ def _on(choice: Choice, index: int) -> Choice:
     return replace(choice, hash=f"{name[:-1]}{index}", identity=f"{name[:-1]}0")
 
 
-def took(index: int, told: Tuning) -> Taken:
+def took(index: int, told: Tuning) -> Selection:
     by = Chooser(f"rank {index} box", "", index, "box")
-    return Taken(by, Row("", told.id, 1, told), told.choices[0])
+    return Selection(by, Row("", told.id, 1, told), told.choices[0])
 
 
 def ranks(*tunings: Tuning) -> Agreement:
@@ -158,7 +156,7 @@ def test_compare_says_what_agree_says() -> None:
     ]
     found = report(part(*logs))
     choosers = [Chooser(f"rank {rank}", "", rank) for rank in range(2)]
-    taken = [Taken(choosers[t.rank or 0], Row("", t.id, 1, t), t.choices[0]) for t in logs]
+    taken = [Selection(choosers[t.rank or 0], Row("", t.id, 1, t), t.choices[0]) for t in logs]
     told = agreement(choosers, taken)
     assert (told.problems, told.compared, told.not_compared) == (3, 1, 2)
     assert (found.compared, found.not_compared) == (1, 2)

@@ -8,16 +8,17 @@ from statistics import fmean
 
 import pytest
 
-from rocm_tui.search.errors import (
+from rocm_tui.search.steps import (
     CONFIRMING,
     ERROR,
     LOOKS,
     SCREENING,
+    SWEEPS,
     confirming_error,
     screening_error,
+    search_status,
+    with_swap,
 )
-from rocm_tui.search.standing import standing, with_swap
-from rocm_tui.search.steps import SWEEPS
 from rocm_tui.search.types import Search, Try
 from tests.support.search_lab import Bench, additive, run, search_of
 
@@ -53,7 +54,7 @@ def test_of_twins_nothing_is_kept_more_often_than_the_screening_may(
         for n in range(count)
     ]
     kept = [any("faster" in _verdicts(attempt) for attempt in s.tries) for s in searches]
-    proposed = [standing(search).sure is not None for search in searches]
+    proposed = [search_status(search).sure is not None for search in searches]
     assert fmean(kept) <= at_most(SCREENING, count)
     assert fmean(proposed) <= at_most(ERROR, count) / 2
 
@@ -76,7 +77,7 @@ def _verdicts(attempt: Try) -> set[str]:
 
 def test_of_what_a_fooled_screening_kept_no_more_is_proposed_than_the_confirmation_may() -> None:
     searches = [run(_fooled(), Bench(NOTHING, f"fooled {n}")) for n in range(SEARCHES)]
-    proposed = [standing(search).sure is not None for search in searches]
+    proposed = [search_status(search).sure is not None for search in searches]
     confirmed = [any(attempt.kind == "confirm" for attempt in s.tries) for s in searches]
     assert all(confirmed)
     assert 0 < fmean(proposed) <= at_most(CONFIRMING)
@@ -97,7 +98,7 @@ def test_true_gains_are_found_and_slower_ones_are_not() -> None:
     effects = {"triton-0a": -0.04, "triton-0b": -0.01, "triton-2c": -0.03, "triton-3a": 0.02}
     wanted = {"triton-0a", "triton-2c"}
     searches = [run(search_of(), Bench(additive(effects), f"gains {n}")) for n in range(200)]
-    sure = [standing(search).sure for search in searches]
+    sure = [search_status(search).sure for search in searches]
     names = [{swap.hash for swap in gain.arm} if gain else set() for gain in sure]
     assert fmean([name == wanted for name in names]) >= 0.95
     inside = [gain.low <= exp(-0.07) <= gain.high for gain in sure if gain]
@@ -117,7 +118,7 @@ def test_the_stated_gain_has_no_winners_curse() -> None:
         for attempt in search.tries[:1]
         if attempt.trial
     ]
-    gains = [gain.ratio for s in searches if (gain := standing(s).gain) is not None]
+    gains = [gain.ratio for s in searches if (gain := search_status(s).gain) is not None]
     assert len(gains) > 100
     assert fmean(screened) < exp(-0.016)
     assert fmean(gains) == pytest.approx(exp(-0.012), abs=0.0006)
@@ -129,7 +130,7 @@ def test_a_bias_of_a_process_is_no_gain() -> None:
         run(search_of(6, 4), Bench(NOTHING, f"bias {n}", noise=0.001, bias=0.003, margin=0.005))
         for n in range(300)
     ]
-    proposed = [standing(search).sure is not None for search in searches]
+    proposed = [search_status(search).sure is not None for search in searches]
     assert fmean(proposed) <= at_most(ERROR, 300)
 
 

@@ -1,11 +1,10 @@
-"""What lint found, by file and line: what is packed is what was found."""
+"""What lint found, by file and line."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from rocm_tui.tables.findings import Finding
-from rocm_tui.tables.marks import NOTHING, marks_of
+from rocm_tui.tables.findings import NOTHING, Finding, findings_by_row
 
 NOTE = Finding("copied-time", "note", "a.csv", 7, "row copied", "time it", detail="M 8 — line 3")
 ERROR = Finding("duplicate", "error", "a.csv", 7, "row with a key twice", "", detail="as line 2")
@@ -17,7 +16,7 @@ FOUND = (
     ERROR,
     replace(NOTE, path="b.csv", line=2, detail=""),
 )
-MARKS = marks_of(FOUND)
+MARKS = findings_by_row(FOUND)
 
 
 def test_each_finding_comes_back_the_worst_of_a_line_first() -> None:
@@ -25,7 +24,6 @@ def test_each_finding_comes_back_the_worst_of_a_line_first() -> None:
     assert MARKS.at("a.csv", 9) == (FOUND[1],) and MARKS.whole("b.csv") == (WHOLE,)
     assert MARKS.at("b.csv", 2) == (FOUND[4],)
     assert MARKS.at("a.csv", 8) == MARKS.whole("a.csv") == MARKS.at("c.csv", 1) == ()
-    assert len(MARKS.kinds) == 3
 
 
 def test_lines_are_found_by_level_and_rule() -> None:
@@ -38,4 +36,4 @@ def test_they_are_counted_and_those_of_a_file_are_left_out() -> None:
     assert MARKS.levels() == {"error": 3, "note": 2}
     left = MARKS.without(["a.csv"])
     assert left.levels() == {"error": 1, "note": 1} and left.at("a.csv", 7) == ()
-    assert MARKS.without(["a.csv", "b.csv"]) is NOTHING
+    assert MARKS.without(["a.csv", "b.csv"]) == NOTHING

@@ -8,7 +8,7 @@ import pytest
 
 from backend.tables.model import Table
 from backend.tables.registry import parse
-from rocm_tui.tables.shelf import Shelf, wanted_of
+from rocm_tui.tables.collection import TableCollection, parse_row_filter
 
 
 def _table(name: str, data: bytes) -> Table:
@@ -33,7 +33,7 @@ EXPERTS = (
     b'{"triton_version": "3.4.0",\n "1": {"BLOCK_SIZE_M": 16,\n "num_warps": 4},\n'
     b' "64": {"BLOCK_SIZE_M": 64, "num_warps": 8}, "4096": {"num_warps": 3}}'
 )
-SHELF = Shelf(
+SHELF = TableCollection(
     [
         _table("a/results0.csv", _gemms(1, 60)),
         _table("E=8,N=176,device_name=AMD_Instinct_MI300X.json", EXPERTS),
@@ -43,7 +43,7 @@ SHELF = Shelf(
 
 
 def found(text: str) -> list[int]:
-    return [number for number in SHELF.find(wanted_of(text)) if number is not None]
+    return [number for number in SHELF.find(parse_row_filter(text)) if number is not None]
 
 
 def by_looking_at_each(*words: bytes) -> list[int]:
@@ -80,5 +80,8 @@ def test_all_of_them_stand_in_the_order_of_their_files() -> None:
 
 
 def test_whoever_looks_may_stop_though_nothing_is_found() -> None:
-    assert list(SHELF.find(wanted_of("there is none of these"))) == [None] * 3
-    assert len(Shelf(())) == 0 and list(Shelf(()).find(wanted_of("x"))) == []
+    assert list(SHELF.find(parse_row_filter("there is none of these"))) == [None] * 3
+    assert (
+        len(TableCollection(())) == 0
+        and list(TableCollection(()).find(parse_row_filter("x"))) == []
+    )

@@ -1,0 +1,381 @@
+"""Rules of `lint` about ladders of M: steps missing or never looked up, impossible times.
+
+Loaders of JSON tables take the nearest step, or the first that is not smaller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from rocm_tui.session.devices import Peak, devices
+from rocm_tui.tables.findings import Given, Hit
+from rocm_tui.tables.sheet import Sheet, SheetRow
+
+PREFILL = 1024
+"""The largest step of a ladder has to reach it: a prompt has more tokens than a batch has."""
+DECODE = 64
+"""A ladder that begins here gives a single token the config of a batch."""
+_WIDE = 8
+"""From one step to the next."""
+_BOUNDS: dict[str, frozenset[int]] = {
+    "": frozenset((1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)),
+    "GEMM-AFP4WFP4_PRESHUFFLED": frozenset(
+        (4, 8, 16, 31, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+    ),
+    "BATCHED_GEMM-AFP4WFP4": frozenset(
+        (4, 8, 16, 32, 64, 128, 256, 320, 512, 1024, 2048, 4096, 8192)
+    ),
+    "FF-A16W16-fused": frozenset((4, 8, 64, 4096)),
+    "GEMM-A16W16-gated": frozenset((64, 128, 256, 512, 2048)),
+}
+"""The sizes that AITER looks for in a file of a kernel, where the kernel names others than all
+kernels have."""
+_GEMM = re.compile(r"(?:\w+_)?(?:GEMM|FF)-[\w-]+|FUSED-GEMM-[\w-]+", re.ASCII)
+
+
+def _steps(sheet: Sheet) -> list[SheetRow]:
+    return sorted((row for row in sheet.rows if row.m is not None), key=lambda row: row.m or 0)
+
+
+def short_ladder(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Nothing is tuned for many tokens, and no default takes their place."""
+    steps = _steps(sheet)
+    if sheet.tuner != "moe" or not steps:
+        return
+    last, first = steps[-1].m or 0, steps[0].m or 0
+    if last < PREFILL:
+        yield Hit(
+            steps[-1].line,
+            f"every M above {last} takes the step of M {last}, prompts too: the nearest is taken",
+            f"add steps up to {4 * PREFILL}, those of the default config where nothing is tuned",
+            subject="",
+        )
+    if first > 1:
+        yield Hit(
+            steps[0].line,
+            f"every M below {first} takes the step of M {first}",
+            "add a step of M 1",
+            subject="",
+            level=None if first >= DECODE else "note",
+        )
+
+
+def wide_gap(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Find steps far apart: sizes between them take the nearer one."""
+    if sheet.tuner != "moe":
+        return
+    steps = _steps(sheet)
+    for before, row in pairwise(steps):
+        low, high = before.m or 1, row.m or 1
+        if high > _WIDE * low:
+            what = f"nothing is tuned between M {low} and M {high}"
+            yield Hit(row.line, what, f"add steps; what is near {high} takes its step", subject="")
+
+
+def _bounds(sheet: Sheet) -> frozenset[int] | None:
+    """Return the sizes that a kernel of AITER looks up; None for kernels with another lookup."""
+    if sheet.tuner != "aiter triton" or not sheet.rows:
+        return None
+    op = sheet.rows[0].entry.op
+    if "CONV" in op or "MHC" in op or "/gluon/" in sheet.table.path or not _GEMM.fullmatch(op):
+        return None
+    return _BOUNDS.get(op, _BOUNDS[""])
+
+
+def unreachable_step(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A step whose name the kernel never asks for."""
+    bounds = _bounds(sheet)
+    if bounds is None:
+        return
+    for row in sheet.rows:
+        if row.m is not None and row.others[0] and row.m not in bounds:
+            listed = ", ".join(map(str, sorted(bounds)))
+            yield Hit(
+                row.line,
+                f"that the kernel never looks for: it asks for M of {listed}",
+                "take the next of these sizes",
+                row.cells.get("step", ""),
+                "step",
+            )
+
+
+def open_end(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A ladder that ends without `any` fails for what is larger."""
+    if _bounds(sheet) is None:
+        return
+    names = {row.cells.get("step", "") for row in sheet.rows}
+    steps = [row for row in _steps(sheet) if row.others[0] == "LEQ"]
+    if steps and "any" not in names and not any(name.startswith("M_GEQ_") for name in names):
+        yield Hit(
+            steps[-1].line,
+            f"no step for M above {steps[-1].m}, where the kernel fails with a KeyError",
+            "add a step named any",
+            subject="",
+        )
+
+
+def step_name(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Loaders of MoE configs make a number of each name, and fail where it is none."""
+    if sheet.tuner != "moe":
+        return
+    for row in sheet.rows:
+        if row.m is None:
+            what = "whose name is no number of tokens: the loader fails, and so does the server"
+            yield Hit(row.line, what, "take it out", row.entry.key[0][1], "step")
+    if _for_sglang(sheet) and b'"triton_version"' in sheet.table.data:
+        what = "SGLang makes a number of triton_version and fails; vLLM alone leaves it out"
+        yield Hit(1, what, "take the line out", subject="")
+
+
+def _for_sglang(sheet: Sheet) -> bool:
+    """Whether SGLang wrote it: by its folder, or by the blank in its name."""
+    folders = re.split(r"[/\\]", sheet.table.path)[:-1]
+    return bool(folders and re.fullmatch(r"triton_\d+(_\d+)*", folders[-1])) or bool(
+        re.search(r"block_shape=\[\d+, \d+\]", sheet.name)
+    )
+
+
+_DTYPES = frozenset("fp8_w8a8 fp8_w8a16 int8_w8a8 int8_w8a16 int4_w4a16 float32".split())
+"""What either puts into a name; for fp16 and bf16 it is nothing."""
+
+
+def file_name(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A name that a loader never asks for: vLLM writes block shapes without blank, SGLang with."""
+    if sheet.tuner != "moe" or sheet.rows[:1] == () or sheet.rows[0].entry.op != "fused_moe":
+        return
+    folders = re.split(r"[/\\]", sheet.table.path)[:-1]
+    in_sglang = bool(folders and re.fullmatch(r"triton_\d+(_\d+)*", folders[-1]))
+    dtype = sheet.rows[0].cells.get("dtype", "float32")
+    if dtype not in _DTYPES:
+        what = f"neither vLLM nor SGLang reads a file of this name: none asks for dtype={dtype}"
+        yield Hit(None, what, "for fp16 and bf16 leave dtype out", subject="")
+    with_blank = re.search(r"block_shape=\[\d+, \d+\]", sheet.name)
+    without = re.search(r"block_shape=\[\d+,\d+\]", sheet.name)
+    if in_sglang and without:
+        what = "SGLang never reads a file of this name: it asks for block_shape with a blank"
+        yield Hit(None, what, f"write {without[0].replace(',', ', ')}", subject="")
+    if not in_sglang and with_blank:
+        what = "vLLM never reads a file of this name: it asks for block_shape without a blank"
+        yield Hit(None, what, f"write {with_blank[0].replace(' ', '')}", subject="", level="note")
+    if (
+        "H200" in sheet.name
+        and re.search(r"device_name=NVIDIA_H200_", sheet.name)
+        and not in_sglang
+    ):
+        what = "vLLM never reads a file of this name: every H200 is NVIDIA_H200 to it"
+        yield Hit(None, what, "write device_name=NVIDIA_H200", subject="", level="note")
+
+
+_NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
+
+
+def incomplete_step(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A step without a size that the kernel has no default for."""
+    for row in sheet.rows if sheet.tuner == "moe" else ():
+        missing = [name for name in _NEEDED if name not in row.cells]
+        if missing and "backend" not in row.cells and row.m is not None:
+            what = f"without {', '.join(missing)}: the kernel cannot be started"
+            yield Hit(row.line, what, "add it", f"M {row.m}", "step")
+
+
+ROUNDING = 0.05
+"""By how much two numbers may differ that tell the same, or a time be better than the peak."""
+SLOWER = 2.0
+"""Times the row of a larger product takes, from which on a row is one to tune again."""
+ODD = 1.2
+"""Times the row of the next larger M, of which another solution is the choice."""
+COPIED_MS = 0.1
+"""From here on, with twice the work, no two measurements are the same."""
+_FLOOR_MS = 0.005
+"""What is closer together is noise of launching."""
+
+
+def no_time(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A time of 0, below it, or that is no number."""
+    if not sheet.is_tuned:
+        return
+    for row in sheet.rows:
+        written = _written_time(sheet, row)
+        if written is None:
+            if sheet.tuner == "tunableop" and row.entry.solution:
+                what = "without a time that can be read: PyTorch takes the solution all the same"
+                yield Hit(row.line, what, "mend them, or tune them again")
+            continue
+        if written <= 0:
+            aiter = sheet.tuner == "aiter"
+            todo = (
+                "a merge keeps the smallest time of a key, so they win; tune them" if aiter else ""
+            )
+            yield Hit(row.line, f"with a time of {written:g}", todo or "tune them again")
+        elif written != written:
+            what = "whose time is nan, as a pin leaves it: none was taken of the solution"
+            yield Hit(row.line, what, level="note")
+        elif written == float("inf"):
+            yield Hit(row.line, "with a time that is inf", "nothing ran there; tune them again")
+
+
+def _written_time(sheet: Sheet, row: SheetRow) -> float | None:
+    """The time as it is written, in any unit; None where none has to be."""
+    if row.entry.ms is not None and row.entry.ms > 0:
+        return row.entry.ms
+    if sheet.tuner == "tunableop":
+        word = sheet.table.text(row.entry).decode("utf-8", "replace").split(",")[3:4]
+    else:
+        word = [row.cells["us"]] if "us" in row.cells else []
+    try:
+        return float(word[0]) if word and word[0].strip() else None
+    except ValueError:
+        return None
+
+
+def above_peak(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Find times faster than the arithmetic, or the memory, of the fastest such device."""
+    for row in sheet.rows:
+        rate = impossible(row)
+        if rate:
+            device = str(row.device)
+            yield Hit(
+                row.line,
+                f"faster than any {device} can be",
+                "a placeholder, a copy, or a measurement that failed; tune them again",
+                rate,
+            )
+
+
+def impossible(row: SheetRow) -> str:
+    """Return what the row claims and the device cannot do; empty if it can, or if that is
+    unknown."""
+    ms, work = row.entry.ms, row.work
+    if ms is None or ms <= 0 or work is None:
+        return ""
+    peaks = _peaks(row)
+    if not peaks:
+        return ""
+    kind = work.kind
+    roofs = [peak.tflops[kind] for peak in peaks if kind is not None and kind in peak.tflops]
+    tflops = work.flops / ms / 1e9
+    if len(roofs) == len(peaks) and tflops > max(roofs) * (1 + ROUNDING):
+        return f"{tflops:,.0f} TFLOP/s in {ms * 1e3:g} µs, the peak is {max(roofs):,.0f}"
+    if work.moved is None:
+        return ""
+    gbs = max(peak.gbs for peak in peaks)
+    cached = max((level.bytes for peak in peaks for level in peak.caches), default=0)
+    rate = (work.moved - 2 * cached) / ms / 1e6
+    if rate > gbs * (1 + ROUNDING):
+        return f"{rate:,.0f} GB/s in {ms * 1e3:g} µs, its memory gives {gbs:,.0f}"
+    return ""
+
+
+def _peaks(row: SheetRow) -> list[Peak]:
+    """Return the peaks of all devices that the row may be for.
+
+    For an unknown device those of its architecture that have more compute units.
+    """
+    own = row.device
+    known = [device for device in devices() if device.arch == own.arch]
+    same = [device.peak for device in known if own.units is None or own.units in device.units]
+    return same or [device.peak for device in known if max(device.units) > (own.units or 0)]
+
+
+def slower_than_larger(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Find products that take much longer than a larger one of the same kind."""
+    for ladder in ladders(sheet):
+        best: SheetRow | None = None
+        for row in reversed(ladder):
+            ms = row.entry.ms or 0.0
+            if best is not None and (best.m or 0) > (row.m or 0):
+                fast = best.entry.ms or 0.0
+                if ms > SLOWER * fast and ms - fast > _FLOOR_MS:
+                    yield Hit(
+                        row.line,
+                        f"more than {SLOWER:g} times as slow as a row of larger M",
+                        "tune them again, or take the solution of the larger one",
+                        f"M {row.m} takes {ms * 1e3:,.4g} µs, M {best.m} {fast * 1e3:,.4g} µs, "
+                        f"line {best.line}",
+                        level=None if sheet.tuner == "aiter" else "note",
+                    )
+            if best is None or ms < (best.entry.ms or 0.0):
+                best = row
+
+
+def odd_one_out(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A solution at one M between two that share another one, and are as fast or faster."""
+    for ladder in ladders(sheet):
+        for before, row, after in zip(ladder, ladder[1:], ladder[2:], strict=False):
+            if before.entry.solution == after.entry.solution != row.entry.solution and (
+                (row.entry.ms or 0.0) > ODD * (after.entry.ms or 0.0)
+            ):
+                yield Hit(
+                    row.line,
+                    "with a solution that no neighbour in M has, slower than the next larger M",
+                    "tune them again",
+                    f"M {row.m} between {before.m} and {after.m}",
+                )
+
+
+def copied(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """The time of a smaller M to its last digit, with its solution: nobody timed this one."""
+    first: dict[tuple[object, ...], SheetRow] = {}
+    for row in sorted((row for row in sheet.rows if row.m), key=lambda row: row.m or 0):
+        if row.entry.ms and row.entry.ms >= COPIED_MS:
+            alike = (row.others, row.entry.ms, row.entry.solution)
+            before = first.setdefault(alike, row)
+            if (row.m or 0) >= 2 * (before.m or 0):
+                what = "with the very time of an M that is half as large or less"
+                detail = f"M {row.m} as M {before.m}, line {before.line}"
+                yield Hit(row.line, what, "a copy: tune them", detail)
+
+
+def ladders(sheet: Sheet) -> list[list[SheetRow]]:
+    """Rows that differ in M alone, with times that can be, by M."""
+    found: dict[tuple[object, ...], list[SheetRow]] = {}
+    for row in sheet.rows:
+        if row.m is not None and row.entry.ms and not impossible(row) and not _contradiction(row):
+            found.setdefault(row.others, []).append(row)
+    return [sorted(rows, key=lambda row: row.m or 0) for rows in found.values() if len(rows) > 1]
+
+
+def contradiction(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Columns of one row that cannot all be true."""
+    for row in sheet.rows:
+        for what, detail in _contradiction(row):
+            moe = "token" in row.cells  # whose tuner has counted operations in several ways
+            todo = "one of them was edited, or is of another run: tune them again"
+            yield Hit(row.line, what, "" if moe else todo, detail, level="note" if moe else None)
+
+
+def _contradiction(row: SheetRow) -> list[tuple[str, str]]:
+    """Not where a number is 0: tuners write it for what they did not work out."""
+    ms, cells = row.entry.ms, row.cells
+    if ms is None or ms <= 0:
+        return []
+    found = []
+    tflops, gflops = _number(cells, "tflops"), _number(cells, "hipblaslt-Gflops")
+    rate = tflops or (gflops or 0.0) / 1e3
+    if rate and row.work is not None:
+        true = row.work.flops / ms / 1e9
+        if abs(rate - true) > ROUNDING * true + 0.011:  # two decimals
+            found.append(
+                (
+                    "whose rate is not its operations by its time",
+                    f"{rate:g} TFLOP/s, not {true:.4g}",
+                )
+            )
+    first, second = _number(cells, "us1"), _number(cells, "us2")
+    if first is not None and second is not None and "token" in cells:
+        both = first + second
+        if both > 0 and abs(both - ms * 1e3) > ROUNDING * both + 0.1:
+            found.append(
+                ("whose two stages do not add up to its time", f"{both:g} µs, not {ms * 1e3:g}")
+            )
+    return found
+
+
+def _number(cells: object, name: str) -> float | None:
+    assert isinstance(cells, dict)
+    try:
+        return float(cells.get(name, ""))
+    except ValueError:
+        return None

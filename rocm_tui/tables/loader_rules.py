@@ -1,0 +1,493 @@
+"""Rules of `lint` about what loaders do with a table: ignore it, stop at it, skip its rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+
+from backend.counted import counted
+from backend.tables.hipblaslt import INDEX
+from backend.tables.model import BOM, Device
+from backend.tables.tunableop import is_of_layout
+from rocm_tui.tables.device import may_be
+from rocm_tui.tables.findings import Given, Hit, Level
+from rocm_tui.tables.sheet import UNITS_ARCH, Sheet, SheetRow
+
+_OF_VERSION = {
+    "PT_VERSION": "torch",
+    "HIP_VERSION": "hip",
+    "ROCM_VERSION": "rocm",
+    "HIPBLASLT_VERSION": "hipblaslt",
+    "ROCBLAS_VERSION": "rocblas",
+}
+"""By validator, the library whose version it tells, as it is given."""
+
+
+_ROCM = frozenset((*_OF_VERSION, "GCN_ARCH_NAME")) - {"PT_VERSION"}
+
+
+def _validated(sheet: Sheet) -> bool:
+    return sheet.tuner == "tunableop" and sheet.is_tuned
+
+
+def _all_rows(sheet: Sheet) -> str:
+    rows = len(sheet.rows)
+    return f"PyTorch ignores {'its row' if rows == 1 else 'all ' + counted(rows, 'row')}"
+
+
+def validator_missing(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """PyTorch asks for every validator that it has itself."""
+    if not _validated(sheet):
+        return
+    facts = sheet.facts
+    missing = [] if "PT_VERSION" in facts else ["PT_VERSION"]
+    on_rocm = _ROCM & set(facts) or any(
+        row.entry.solution.startswith(("Gemm_Hipblaslt", "Gemm_Rocblas")) for row in sheet.rows
+    )
+    if on_rocm:
+        missing += [name for name in ("HIPBLASLT_VERSION", "ROCBLAS_VERSION") if name not in facts]
+        if not {"HIP_VERSION", "ROCM_VERSION"} & set(facts):
+            missing.append("HIP_VERSION")
+        if "GCN_ARCH_NAME" not in facts and _release(facts.get("PT_VERSION", "")) >= (2, 4):
+            missing.append("GCN_ARCH_NAME")
+    if missing:
+        yield Hit(
+            None,
+            f"{_all_rows(sheet)}: no {', '.join(missing)} among the validators",
+            "take the lines `Validator,...` from a file that this PyTorch wrote",
+            subject="",
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = re.match(r"(\d{1,4})\.(\d{1,4})", version, re.ASCII)
+    return (int(found[1]), int(found[2])) if found else (99,)
+
+
+def validator_twice(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Two files that were put together: the last line of a name counts."""
+    if not _validated(sheet):
+        return
+    seen: dict[str, str] = {}
+    for name, value in sheet.table.facts:
+        if seen.setdefault(name, value) != value:
+            yield Hit(
+                None,
+                f"{name} stands there as {seen[name]} and as {value}: the last one counts for all "
+                "rows, those of the first are taken for what they are not",
+                "keep apart what was tuned with different libraries",
+                subject="",
+            )
+
+
+def validator_version(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A file made with other libraries than those given."""
+    if not _validated(sheet):
+        return
+    for name, library in _OF_VERSION.items():
+        wanted, written = given.versions.get(library), sheet.facts.get(name)
+        if wanted is not None and written is not None and not _is_version(written, wanted):
+            yield Hit(
+                None,
+                f"{_all_rows(sheet)}: {name} is {written}, not {wanted}",
+                "tune again: what an index stands for may have changed",
+                subject="",
+            )
+
+
+def _is_version(written: str, wanted: str) -> bool:
+    """`2.9` means any 2.9.x; of a commit the first letters do."""
+    return written == wanted or (
+        written.startswith(wanted) and (len(wanted) >= 7 or written[len(wanted)] in ".-+")
+    )
+
+
+def line_ends(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Readers in C++ keep the \\r, and what is compared whole differs by it; they, and Python's
+    JSON, take a byte order mark for a part of the first word."""
+    if sheet.table.data.startswith(BOM):
+        yield from _marked(sheet)
+    if sheet.tuner not in ("tunableop", "hipblaslt") or b"\r\n" not in sheet.table.data:
+        return
+    if sheet.tuner == "tunableop":
+        validators = [line for line in sheet.table.data.splitlines(True) if line.startswith(b"Val")]
+        if sheet.is_tuned and any(line.endswith(b"\r\n") for line in validators):
+            what = f"{_all_rows(sheet)}: no validator with \\r, as on Windows, matches"
+            yield Hit(1, what, "write it again with \\n alone (dos2unix)", subject="")
+    elif sheet.table.data.partition(b"\n")[0].endswith(b"\r"):
+        what = "the first line ends as on Windows: a Git Version with \\r matches no library"
+        yield Hit(1, what, "write it again with \\n alone (dos2unix)", subject="")
+
+
+def _marked(sheet: Sheet) -> Iterator[Hit]:
+    """pandas leaves the mark out."""
+    mark = "behind a byte order mark"
+    if sheet.tuner == "tunableop" and sheet.is_tuned:
+        if sheet.table.data[len(BOM) :].startswith(b"Validator,"):
+            what = f"{_all_rows(sheet)}: the first validator, {mark}, is none to it"
+            yield Hit(1, what, _UNMARK, subject="")
+    elif sheet.tuner == "hipblaslt":
+        what = f"the first line stands {mark}, and is another to the library"
+        yield Hit(1, what, _UNMARK, subject="")
+    elif sheet.tuner in ("moe", "aiter triton"):
+        what = f"the file stands {mark}: json.load fails, and so does the program"
+        yield Hit(1, what, _UNMARK, subject="")
+
+
+_UNMARK = "write it again without the mark (sed -i '1s/^\\xEF\\xBB\\xBF//')"
+
+
+def other_layout(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Find solutions of another layout than the op's, which end the program."""
+    if sheet.tuner != "tunableop":
+        return
+    for row in sheet.rows:
+        if not is_of_layout(row.entry.solution, row.entry.op):
+            yield Hit(
+                row.line,
+                "with a solution of another layout than the op's, which ends the program",
+                "take the row out",
+                f"{row.entry.solution} for {row.entry.op}",
+            )
+
+
+def bare_index(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """hipBLASLt's index is a position in the library that was built."""
+    if sheet.tuner == "aiter":
+        yield from _borrowed(sheet)
+    if sheet.tuner != "hipblaslt" or not sheet.is_tuned:
+        return
+    version = next((value for name, value in sheet.table.facts if "git" in name.lower()), "")
+    wanted = given.versions.get("hipblaslt", "").rpartition("-")[2]
+    other = bool(version and wanted) and not (
+        version.startswith(wanted) or wanted.startswith(version)
+    )
+    for row in sheet.rows:
+        if row.cells.get("solution_name", ""):
+            continue
+        if not version:
+            what = "without a solution_name in a file without a Git Version, which a library that "
+            yield Hit(row.line, what + "compares versions never uses", _NAME_IT, level="error")
+        elif other:
+            what = f"without a solution_name, of Git Version {version}: {wanted} never uses them"
+            yield Hit(row.line, what, _NAME_IT, level="error")
+        else:
+            what = "without a solution_name: the index dies when hipBLASLt is built anew"
+            yield Hit(row.line, what, _NAME_IT)
+
+
+_NAME_IT = "tune with a hipBLASLt that writes solution_name"
+
+
+def _borrowed(sheet: Sheet) -> Iterator[Hit]:
+    for row in sheet.rows:
+        if row.cells.get("libtype") == "hipblaslt" and row.cells.get("solidx", "-1") != "-1":
+            what = "whose solution is an index of the hipBLASLt that it was tuned with"
+            yield Hit(row.line, what, "tune them again after an upgrade of ROCm", level="note")
+
+
+_LARGEST_TIER = 131072
+_LARGEST_POWER = 32768
+
+
+def unreadable(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A line that is no row of its table."""
+    fails = sheet.tuner == "aiter"
+    for fault in sheet.table.problems:
+        level: Level | None = None if fails or sheet.tuner == "moe" else "warning"
+        todo = "AITER's reader may stop at it; mend it or take it out" if fails else "mend it"
+        yield Hit(fault.line, f"unreadable: {fault.what}", todo, subject="line", level=level)
+
+
+def unused_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Rows that no call comes to."""
+    if sheet.tuner == "hipblaslt" and sheet.is_tuned:
+        yield from _unread_by_hipblaslt(sheet)
+    if sheet.tuner != "aiter" or not sheet.is_tuned:
+        return
+    for row in sheet.rows:
+        cells = row.cells
+        if row.entry.op != "fused_moe" or row.m is None:
+            continue
+        if cells.get("_tag") == "flydsl_fallback":
+            what = "tagged flydsl_fallback, which the loader leaves out"
+            yield Hit(row.line, what, level="note")
+        elif not _is_tier(row.m):
+            what = "for a number of tokens that no call is rounded to"
+            todo = "powers of two up to 32768 are looked up, and 131072"
+            yield Hit(row.line, what, todo, f"token {row.m}")
+
+
+def _unread_by_hipblaslt(sheet: Sheet) -> Iterator[Hit]:
+    """Find rows that its reader skips: it takes one row below each line of names."""
+    data = sheet.table.data
+    headed = bool(sheet.table.columns)
+    for row in sheet.rows:
+        index = next((row.cells[name] for name in INDEX if name in row.cells), "")
+        above = data[: row.entry.start].rstrip().rpartition(b"\n")[2]
+        if re.fullmatch(r"0+|-\d+", index, re.ASCII):
+            yield Hit(row.line, "of index 0 or below, which hipBLASLt leaves out", "tune again")
+        elif "soulution_index" in sheet.table.columns:
+            what = "below a column soulution_index, as consoles have it: hipBLASLt leaves them out"
+            yield Hit(row.line, what, "write solution_index")
+        elif not headed:
+            what = "in a file without names, as hipBLASLt of 2024 wrote it: newer ones take no row"
+            yield Hit(row.line, what, "tune again with the one in use")
+        elif b"transA" not in above:
+            what = "without a line of names right above: hipBLASLt reads one row below each"
+            yield Hit(row.line, what, "write the names above each row")
+
+
+def _is_tier(tokens: int) -> bool:
+    power = tokens > 0 and tokens & (tokens - 1) == 0
+    return (power and tokens <= _LARGEST_POWER) or tokens == _LARGEST_TIER
+
+
+_NEEDED = {
+    "gemm_a16w16": "gfx cu_num M N K bias dtype outdtype scaleAB bpreshuffle".split(),
+}
+"""Columns without which AITER's loader fails, of a table that is read alone."""
+
+
+def missing_column(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Columns that a lookup needs."""
+    columns = sheet.table.columns
+    if sheet.tuner != "aiter" or not sheet.rows or not sheet.is_tuned:
+        return
+    needed = _NEEDED.get(sheet.rows[0].entry.op, [])
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        what = f"no column {', '.join(missing)}: read alone, the table fails with a KeyError"
+        yield Hit(1, what, "let AITER's tuner write it again", subject="")
+    elif "gfx" not in columns and "cu_num" in columns and not _is_inferred(sheet):
+        what = "no column gfx: devices are told apart by compute units alone"
+        todo = "gfx950 and gfx1250 both have 256: let AITER's tuner write it again"
+        yield Hit(1, what, todo, subject="", level="note")
+
+
+def _is_inferred(sheet: Sheet) -> bool:
+    """Whether the loader fills the column in, from compute units that imply one."""
+    moe = sheet.rows[0].entry.op == "fused_moe"
+    return moe and all(row.entry.device.units in UNITS_ARCH for row in sheet.rows)
+
+
+def mixed_words(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A column of True and False with a number in it is read as texts, and no text is True."""
+    if sheet.tuner != "aiter":
+        return
+    for name in ("bias", "scaleAB", "bpreshuffle"):
+        if name not in sheet.table.columns:
+            continue
+        words = [(row, row.cells.get(name, "").strip()) for row in sheet.rows]
+        odd = [row for row, word in words if word.lower() not in ("true", "false", "")]
+        if odd and len(odd) < len(words):
+            what = f"with a {name} that is neither True nor False: pandas reads the column as texts"
+            detail = f"{name} {odd[0].cells.get(name, '')}"
+            yield Hit(odd[0].line, what, "write True or False; else no row matches", detail)
+
+
+FAMILIES = (
+    "a4w4_blockscale_tuned_gemm",
+    "a8w8_tuned_gemm",
+    "a8w8_bpreshuffle_tuned_gemm",
+    "a8w8_blockscale_tuned_gemm",
+    "a8w8_blockscale_bpreshuffle_tuned_gemm",
+    "a8w8_tuned_batched_gemm",
+    "bf16_tuned_batched_gemm",
+    "batched_gemm_a8w8_blockscale_mxscale_tuned",
+    "bf16_tuned_gemm",
+    "tuned_fmoe",
+    "tuned_fhmoe",
+    "tuned_grouped_fmoe",
+    "chunk_gdn_h_opt_tuned",
+)
+"""The names of AITER's default tables; each is merged with those of `model_configs` that have it in
+their names."""
+BY_NAME = ("moe", "aiter triton", "miopen")
+"""Tuners whose loaders choose one file of many by the device in its name."""
+
+
+def families(sheets: Iterable[Sheet]) -> list[list[Sheet]]:
+    """Group the tables that a library reads as one.
+
+    AITER merges those of one name and folder, with those of `model_configs` in it. Loaders that
+    choose a file by name have one family. Any other table is alone.
+    """
+    found: dict[tuple[str, str], list[Sheet]] = {}
+    for sheet in sheets:
+        path = PurePath(sheet.table.path)
+        key = (sheet.tuner, "" if sheet.tuner in BY_NAME else str(path))
+        name = next((one for one in FAMILIES if one in path.name), "")
+        if sheet.tuner == "aiter" and name and "untuned" not in path.name:
+            folder = path.parent
+            root = folder.parent if folder.name == "model_configs" else folder
+            key = (name, str(root))
+        found.setdefault(key, []).append(sheet)
+    return [sorted(family, key=lambda one: one.table.path) for family in found.values()]
+
+
+def _key(sheet: Sheet, row: SheetRow) -> tuple[object, ...]:
+    entry = row.entry
+    tag = row.cells.get("_tag", "") if sheet.tuner == "aiter" else ""
+    return (entry.op, row.device.arch, row.device.units, tag, frozenset(entry.key))
+
+
+def duplicate(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Find keys that occur twice in a file."""
+    if not sheet.is_tuned and sheet.tuner not in ("moe", "aiter triton"):
+        return
+    first: dict[tuple[object, ...], SheetRow] = {}
+    for row in sheet.rows:
+        before = first.setdefault(_key(sheet, row), row)
+        if before is not row:
+            yield _twice(sheet, before, row)
+
+
+def _twice(sheet: Sheet, before: SheetRow, row: SheetRow) -> Hit:
+    same = before.entry.solution == row.entry.solution and before.cells == row.cells
+    detail = f"as line {before.line}"
+    if sheet.tuner == "aiter":
+        what = "with the key of another row of this file: AITER refuses the table"
+        if row.entry.op == "grouped_fmoe":
+            what = "with the key of another row of this file: one of them is never used"
+            return Hit(row.line, what, "keep the faster one", detail, level="warning")
+        if row.entry.op == "fused_moe":
+            what += " when it merges it, and takes the first row where it reads it alone"
+        return Hit(row.line, what, "keep the faster one", detail)
+    if sheet.tuner == "tunableop":
+        if before.entry.solution == row.entry.solution:
+            return Hit(row.line, "written twice, with the same solution", "", detail, level="note")
+        what = "with the key of an earlier row and another solution: PyTorch keeps the first one"
+        return Hit(row.line, what, "keep the faster one", detail, level="warning")
+    if sheet.tuner in ("moe", "aiter triton"):
+        what = "written twice: JSON keeps the last one"
+        return Hit(row.line, what, "keep one", detail, "step", "note" if same else None)
+    if sheet.tuner == "hipblaslt" and before.entry.solution != row.entry.solution:
+        what = "with the key of an earlier row, which tells no alpha, beta or leading dimension"
+        return Hit(row.line, what, "keep the one that is meant", detail, level="warning")
+    if sheet.tuner == "miopen" and not same:
+        what = "with the key of an earlier row: MIOpen keeps the first one"
+        return Hit(row.line, what, "keep one", detail, level="warning")
+    same = same or sheet.tuner == "hipblaslt"
+    what = "written twice" if same else "with the key of an earlier row"
+    return Hit(row.line, what, "keep one", detail, level="note" if same else None)
+
+
+def tagged_duplicate(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Find rows of a fused MoE that differ in their tags alone, which the loader ignores except for
+    one."""
+    if sheet.tuner != "aiter":
+        return
+    first: dict[tuple[object, ...], SheetRow] = {}
+    for row in sheet.rows:
+        tag = row.cells.get("_tag", "")
+        if tag == "flydsl_fallback" or "token" not in row.cells:
+            continue
+        before = first.setdefault((*_key(sheet, row)[:3], frozenset(row.entry.key)), row)
+        if before is not row and before.cells.get("_tag", "") != tag:
+            what = "that differ from another one in the tag alone: AITER keeps the first one"
+            yield Hit(row.line, what, "keep one", f"as line {before.line}")
+
+
+def merged_duplicate(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet, Hit]]:
+    """A key in two tables that AITER reads as one: the default one and those of the models."""
+    for family in families(sheets):
+        if family[0].tuner != "aiter":
+            continue
+        first: dict[int, tuple[Sheet, int]] = {}  # by hash: a family has many keys
+        for sheet in family if len(family) > 1 else ():
+            for row in sheet.each_row():
+                key = hash(_key(sheet, row))
+                other, line = first.setdefault(key, (sheet, row.line))
+                if other is sheet:
+                    continue
+                before = other.row_at(line)
+                if _key(other, before) != _key(sheet, row):
+                    continue
+                differs = before.entry.solution != row.entry.solution
+                words = "another" if differs else "the same"
+                yield (
+                    sheet,
+                    Hit(
+                        row.line,
+                        f"also in {other.name} with {words} solution: AITER stops and writes both "
+                        "files anew",
+                        "keep the faster one",
+                        f"line {before.line} there, {_us(before)} against {_us(row)}",
+                    ),
+                )
+
+
+def _us(row: SheetRow) -> str:
+    return "no time" if row.entry.ms is None else f"{row.entry.ms * 1e3:g} µs"
+
+
+_TUNE = "tune for this device, or leave the table out"
+
+
+def other_device(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet, Hit]]:
+    """Rows for other devices than the given one. Where others of what is read as one table match,
+    that is as it should be, unless a file has rows of the architecture, and of these none."""
+    device = given.device
+    if device is None:
+        return
+    for family in families(sheets):
+        fits = any(may_be(row.device, device) for one in family for row in one.each_row())
+        for sheet in family:
+            if sheet.tuner in BY_NAME and sheet.rows and not fits:
+                own = sheet.rows[0].device
+                what = f"a table for {own}, which {device} never reads"
+                yield sheet, Hit(None, what, _TUNE, subject="")
+            elif sheet.tuner not in ("tunableop", *BY_NAME):
+                warned = fits or len(family) > 1
+                yield from ((sheet, hit) for hit in _of_others(sheet, device, warned))
+        if not fits and len(family) > 1 and family[0].tuner == "aiter":
+            rows = counted(sum(len(one.table.entries) for one in family), "row")
+            what = f"none of the {rows} of these {len(family)} tables can match {device}"
+            yield family[0], Hit(None, what, _TUNE, subject="")
+
+
+def _of_others(sheet: Sheet, device: Device, noted: bool) -> Iterator[Hit]:
+    """`noted`: those of other architectures are no more than a note."""
+    of_arch = {row.device for row in sheet.each_row() if row.device.arch == device.arch}
+    lost = of_arch and not any(may_be(own, device) for own in of_arch)
+    for row in sheet.each_row():
+        own = row.device
+        if may_be(own, device):
+            continue
+        what = f"for {own} can never match {device}"
+        if lost and own.arch == device.arch:
+            all_lost = f"{what}, nor can any other row of {own.arch} in this file"
+            yield Hit(row.line, all_lost, _units_todo(own, device))
+        else:
+            yield Hit(row.line, what, "" if noted else _TUNE, level="note" if noted else None)
+
+
+def _units_todo(own: Device, device: Device) -> str:
+    if (
+        own.units
+        and device.units
+        and 2 * min(own.units, device.units) == max(own.units, device.units)
+    ):
+        return (
+            "is one a count of pairs? AITER takes rocminfo's units, PyTorch tells a Radeon's pairs"
+        )
+    return "compare with `rocminfo`: a partitioned device has fewer compute units, tune again on it"
+
+
+def validator_device(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """The architecture that a file of TunableOp was made on."""
+    arch = sheet.facts.get("GCN_ARCH_NAME")
+    if sheet.tuner != "tunableop" or given.device is None or arch is None or not sheet.is_tuned:
+        return
+    own = arch.strip()
+    wanted = given.device.name or given.device.arch
+    if (own if ":" in wanted else own.partition(":")[0]) != wanted:
+        yield Hit(
+            None,
+            f"PyTorch on {wanted} ignores all {counted(len(sheet.rows), 'row')}: GCN_ARCH_NAME is "
+            f"{own}",
+            "tune again on that device",
+            subject="",
+        )

@@ -1,1 +1,0 @@
-"""The rules, a file a subject."""
