@@ -11,7 +11,7 @@ AMBIGUOUS = frozenset(
     GraphText Group Hit Kernel Launch Library Limits Mark Member News NotCompiled NotMeasured
     NotTried NotTuned NotVerified Offer Options Pair Part Place Process Program Progress
     Proof Proposal Pulse Reader Record Refused Row Rule Run Seen Share Single
-    SingleChoice Site Source Standing Start Step Sums Table Taken TemplateKernel Told
+    SingleChoice Site Source Standing Step Sums Table Taken TemplateKernel Told
     Trouble Unit Use Visits Wanted Work WrongResult
     """.split()
 )
