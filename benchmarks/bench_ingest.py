@@ -38,16 +38,16 @@ Page = Callable[[random.Random], str]
 SCAN = """
 import os, sys, time
 from pathlib import Path
-from rocm_tui.ingest.formats.stderr_log import scan
+from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.records import Seen
 def peak_kib():
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
-fd = os.open(sys.argv[1], os.O_RDONLY)
 before = peak_kib()
 start, processor = time.perf_counter(), time.process_time()
-records, _ = scan(fd, sys.argv[1], os.fstat(fd).st_size)
+records = Tailer(sys.argv[1]).poll()
 seconds, processor = time.perf_counter() - start, time.process_time() - processor
-count = len({r.uid for r in records})
+count = len({r.uid for r in records if isinstance(r, Seen)})
 print(seconds, processor, count, before, peak_kib())
 """
 """Run in a process of its own, for its memory."""

@@ -14,13 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from backend.cache.code import digest_in
 from backend.cache.variants import (
     DEVICES,
     ChoiceVariants,
     device_folders,
     may_differ,
-    read_module,
 )
 from backend.disk.layout import Layout
 
@@ -57,7 +55,7 @@ class DeviceHashes:
     """What is known of the choice hashes below the cache dir `root`, that these `devices` use."""
 
     def __init__(self, root: Path, devices: Iterable[int]) -> None:
-        self._root = root
+        self._variants = ChoiceVariants(root)
         self._devices = frozenset(devices)
         self._known: dict[str, DeviceHash] = {}
 
@@ -111,16 +109,15 @@ class DeviceHashes:
 
     def _read(self, name: str) -> None:
         """Read the module of a choice, which gives the hashes of the other devices as well."""
-        digest = digest_in(name)
-        module = read_module(self._root, digest) if digest else None
-        if module is None or digest is None:
+        if not self._variants.is_known(name):
             return
-        if module.index is None:
+        own = self._variants.device(name)
+        if own is None:
             self._known[name] = DeviceHash(None, name)
             return
-        identity = name.replace(digest, module.key(0))
-        for index in {0, module.index, *self._devices}:
-            self._known[name.replace(digest, module.key(index))] = DeviceHash(index, identity)
+        hashes = self._variants.all(name, {0, own, *self._devices})
+        for index, hash_ in hashes.items():
+            self._known[hash_] = DeviceHash(index, hashes[0])
 
 
 def device_index_in(code: str) -> int | None:

@@ -154,9 +154,6 @@ class Asked:
             self.devices.add(said.device)
 
 
-Sayings = Iterator[Said]
-
-
 @dataclass(frozen=True, slots=True)
 class Marker:
     """What a line of a log is found by. `read` is given the line from `begins`, the last one before

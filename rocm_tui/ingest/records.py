@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeGuard
+from typing import TYPE_CHECKING, Literal
 
 from backend.model.session import Fault
 
@@ -26,11 +26,6 @@ class Seen:
     uid: str
     tuning: Tuning
     id: str = field(default="", compare=False)
-
-
-def is_entry(record: object) -> TypeGuard[Seen]:
-    """Whether it tells of an entry of another tuner's table."""
-    return isinstance(record, Seen) and record.tuning.entry is not None
 
 
 @dataclass(frozen=True, slots=True)

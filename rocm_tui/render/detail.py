@@ -18,7 +18,7 @@ from rocm_tui.render.tuned_tables import beside_text, entry_facts, entry_verdict
 from rocm_tui.render.tunings import DEVICE_LINES, time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.in_use import by_kernel, device_name, in_use, pinned_choice
+from rocm_tui.session.in_use import device_name, devices_by_kernel, in_use, pinned_choice
 from rocm_tui.session.model import Row
 
 
@@ -51,7 +51,7 @@ def row_verdict(row: Row) -> Line:
 def device_lines(row: Row) -> list[Line]:
     """What each device of a box uses and how long that takes; a line for each kernel."""
     lines: list[Line] = []
-    for choice, devices in by_kernel(row) if row.devices else ():
+    for choice, devices in devices_by_kernel(row) if row.devices else ():
         where = device_ranges(device.tuning.device_index or 0 for device in devices)
         times = ", ".join(_device_time(device) for device in devices)
         name = plain(choice.label) if choice else "no choice has a time"

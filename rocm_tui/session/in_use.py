@@ -99,7 +99,7 @@ def kernel_identity(choice: Choice) -> Hashable:
     return (template, choice.description) if choice.description else choice.hash
 
 
-def by_kernel(row: Row) -> list[tuple[Choice | None, list[Row]]]:
+def devices_by_kernel(row: Row) -> list[tuple[Choice | None, list[Row]]]:
     """The choices in use, each with the devices that use this kernel; None where none is known."""
     kernels: dict[Hashable, tuple[Choice | None, list[Row]]] = {}
     for device in row.devices:
@@ -111,7 +111,7 @@ def by_kernel(row: Row) -> list[tuple[Choice | None, list[Row]]]:
 
 def differs(row: Row) -> str:
     """`differs (2)` where devices use so many kernels, nothing where all use the same."""
-    count = len(by_kernel(row))
+    count = len(devices_by_kernel(row))
     return f"differs ({count})" if count > 1 else ""
 
 

@@ -49,7 +49,7 @@ from rocm_tui.ingest.formats import cache_file, mm_log
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.formats.profiler_trace import ProfilerTrace
 from rocm_tui.ingest.formats.reader import NotReadable
-from rocm_tui.ingest.formats.stderr_log import StderrLog, scan
+from rocm_tui.ingest.formats.stderr_log import StderrLog, of_file
 from rocm_tui.ingest.formats.torch_trace import TorchTrace, TraceCode
 from rocm_tui.ingest.records import Record
 from rocm_tui.jobs.tune import problem_of, words_of
@@ -208,9 +208,8 @@ def _tail(data: bytes, folder: Path) -> None:
 
 
 def _scan(data: bytes, folder: Path) -> None:
-    with _at(folder, "scan", data).open("rb") as file:
-        records, rest = scan(file.fileno(), "scan", len(data))
-        Model().apply([*records, *rest.close()])
+    log = of_file(str(_at(folder, "scan", data)))
+    Model().apply([*log.feed(data), *log.close()])
 
 
 def _cache(data: bytes, folder: Path) -> None:

@@ -17,5 +17,12 @@ AMBIGUOUS = frozenset(
     Pulse Reader Record Refused Row Rule Run Seen Share Single
     SingleChoice Site Source Start Step Sums Table TemplateKernel Told
     Trouble Unit Visits Wanted WrongResult
+    Access Agreement Answer Asked Bench Call Calls Change Check Code Compile Compiled Computed
+    Device Difference Differing Digit Done Doubt Ended Entry Facts Finding Gain Gone Gpu
+    GraphText Group Hit Kernel Launch Library Limits Mark Member News NotCompiled NotMeasured
+    NotTried NotTuned NotVerified Offer Options Pair Part Place Process Program Progress
+    Proof Proposal Pulse Reader Record Refused Row Rule Run Seen Share Single
+    SingleChoice Site Source Standing Step Sums Table Taken TemplateKernel Told
+    Trouble Unit Use Visits Wanted Work WrongResult
     """.split()
 )

@@ -1,14 +1,13 @@
-"""A big log read by its markers."""
+"""A log that is a file, read by its markers."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from backend.model.session import Fault
-from rocm_tui.ingest.formats.stderr_log import scan
+from rocm_tui.ingest.formats.stderr_log import of_file
 from rocm_tui.ingest.records import Dropped, Record, Seen
 from tests.support.log_lab import Result
 
@@ -16,19 +15,16 @@ FILLER = "[titan] 2026-05-19 21:15:50,375 - root - INFO - step 12 loss 3.14 took
 
 
 def scanned(data: bytes, more: bytes = b"") -> Result:
-    """Scan a file that holds `data`, then go on with `more`."""
+    """Read a file that holds `data`, then go on with `more`."""
     with tempfile.NamedTemporaryFile(delete=False) as file:
         file.write(data)
     try:
-        fd = os.open(file.name, os.O_RDONLY)
-        try:
-            records, rest = scan(fd, file.name, len(data))
-            if more:
-                with open(file.name, "ab") as stream:  # noqa: PTH123
-                    stream.write(more)
-            records = records + rest.feed(more) + rest.close()
-        finally:
-            os.close(fd)
+        log = of_file(file.name)
+        records = log.feed(data)
+        if more:
+            with open(file.name, "ab") as stream:  # noqa: PTH123
+                stream.write(more)
+        records += log.feed(more) + log.close()
     finally:
         Path(file.name).unlink()
     return Result([_renamed(record, file.name) for record in records])

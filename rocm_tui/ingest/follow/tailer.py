@@ -330,13 +330,9 @@ class Tailer:
         content = self._now
         records: list[Record] = []
         if content.stream is None:
-            plain = content.decoder is None and not content.start
-            if format.scan is not None and self.size >= format.scan_from and plain:
-                records, content.stream = format.scan(fd, self.path, self.size, self._give)
-                content.read = self.size
-            else:
-                content.stream = reader(self.path)
-                content.read = content.start
+            as_it_is = content.decoder is None and not content.start
+            content.stream = ((as_it_is and format.of_file) or reader)(self.path)
+            content.read = content.start
         while data := os.pread(fd, _PIECE, content.read):
             records += self._feed(content.stream, data)
             content.read += len(data)

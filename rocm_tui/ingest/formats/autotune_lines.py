@@ -53,8 +53,6 @@ DOTS = ("...", "…")
 OP = r"[A-Za-z_][\w.:]{0,199}"
 NAME = r"[A-Za-z_][\w.:<>-]*"
 NUMBER = r"(?:\d{1,15}(?:\.\d{1,15})?|inf|nan)"
-ROW = rf"({NAME}) ({NUMBER}) ms ({NUMBER})%(?: ([^\n]*))?"
-"""The common row; for others see `lines`."""
 
 _MAX_OPERANDS = 16_384
 

@@ -39,7 +39,6 @@ from backend.model.options import Options, of_text
 from backend.model.origin import provider
 from backend.model.session import LATEST, Activity, ActivityState, Session
 from backend.model.tuning import Seconds, State, Tuning, is_word
-from backend.wire.events import Offer, Start
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.devices import hashes_of_log
 from rocm_tui.ingest.formats.reader import clean_hash
@@ -180,8 +179,6 @@ OfTuning = (
     | ChoiceFailed
     | TuningFailed
 )
-Known = Choice | Offer
-"""A choice as far as it is known before it is timed."""
 
 
 @dataclass(slots=True)
@@ -192,7 +189,7 @@ class TuningFold:
     op: str
     when: float | None
     told: Callable[..., Tuning]
-    choices: Mapping[str, Known]
+    choices: Mapping[str, Choice]
     outcomes: dict[str, float | ChoiceFailed] = field(default_factory=dict)
     state: State = "running"
     compiled: int = 0
@@ -205,12 +202,11 @@ class TuningFold:
     def begun(
         cls,
         event: TuningStarted,
-        choices: Mapping[str, Known],
-        count: int,
         session: Session | None,
         sources: tuple[str, ...],
     ) -> TuningFold:
-        """Of a tuning of `session` that begins with so many choices."""
+        """A tuning of `session` that begins."""
+        choices = {kept_hash(c.hash or c.label): clean_choice(c) for c in event.choices}
         op, when = kept(event.op), finite(event.when)
         options, call = given(op, event.options)
         told = partial(
@@ -222,7 +218,7 @@ class TuningFold:
             device=kept(event.device),
             precision=kept(event.precision),
             inputs_key=kept(event.inputs),
-            num_choices=count,
+            num_choices=len(event.choices),
             rank=session.rank if session else None,
             session=session.id if session else None,
             when=when,
@@ -285,21 +281,13 @@ class TuningFold:
         if self.benchmarking or self.timed:
             done, total = len(self.outcomes), len(self.choices)
             return Progress("tuning", op, when, done, total) if done < total else None
-        choices = map(_after, self.choices.values())
-        compiled = [choice for choice in choices if provider(choice) != "aten"]
+        compiled = [choice for choice in self.choices.values() if provider(choice) != "aten"]
         done = self.compiled + len(self.outcomes)
         return Progress("precompiling", op, when, min(done, len(compiled)), len(compiled))
 
     def result(self) -> Tuning:
         ends = self.outcomes
-        choices: list[Choice] = []
-        for key, known in self.choices.items():
-            ms = ends.get(key)
-            if known.__class__ is tuple and ms.__class__ is float and 0 <= ms < math.inf:
-                name, hash_, text = known  # as below, for most of them
-                choices.append(Choice(intern(name), intern(hash_), ms, text))
-            else:
-                choices.append(_after(known, ms))
+        choices = [_after(choice, ends.get(key)) for key, choice in self.choices.items()]
         choices += [
             _after(Choice(hash=key), end) for key, end in ends.items() if key not in self.choices
         ]
@@ -323,30 +311,30 @@ def given(op: str, text: str) -> tuple[Options, str]:
     return ((), text) if is_flex(op) else (of_text(text), "")
 
 
-def by_hash(start: Start) -> dict[str, Offer]:
-    """What is offered."""
-    return {offer[1]: offer for offer in start.offers}
-
-
 def _device(sources: Sequence[str], choices: Iterable[str]) -> int | None:
     hashes = hashes_of_log(sources[0]) if sources else None
     return None if hashes is None else hashes.device(choices)
 
 
-def _after(known: Known, outcome: float | ChoiceFailed | None = None) -> Choice:
-    if isinstance(known, Choice):
-        if outcome is None:
-            return known
-        name, hash_, text = known.name, known.hash, known.description
-        made = known.origin, known.moved
-    else:
-        name, hash_, text = intern(known[0]), intern(known[1]), known[2]
-        made = None, None
-    if outcome is None or (outcome.__class__ is float and 0 <= outcome < math.inf):
-        return Choice(name, hash_, outcome, text, origin=made[0], moved=made[1])
-    reason = clean(outcome.reason) if isinstance(outcome, ChoiceFailed) else None
-    failed = Choice(name, hash_, None, text, failed=True, reason=reason or None)
-    return replace(failed, origin=made[0], moved=made[1])
+def _after(choice: Choice, outcome: float | ChoiceFailed | None) -> Choice:
+    """Return the choice with what has come of it."""
+    if outcome is None:
+        return choice
+    ms, reason = None, None
+    if isinstance(outcome, ChoiceFailed):
+        reason = clean(outcome.reason) or None
+    elif 0 <= outcome < math.inf:
+        ms = outcome
+    return Choice(
+        choice.name,
+        choice.hash,
+        ms,
+        choice.description,
+        failed=ms is None,
+        reason=reason,
+        origin=choice.origin,
+        moved=choice.moved,
+    )
 
 
 def kept(text: str) -> str:
@@ -365,11 +353,11 @@ def finite(seconds: float | None) -> float | None:
 
 
 def clean_choice(choice: Choice) -> Choice:
-    """Written out: a log has very many of them."""
+    """Return the choice with clean texts, each kept once."""
     name = None if choice.name is None else kept(choice.name)
     hash_ = None if choice.hash is None else kept_hash(choice.hash)
     reason = None if choice.reason is None else clean(choice.reason)
-    return Choice(name, hash_, choice.ms, clean(choice.description), choice.failed, reason)
+    return Choice(name, hash_, choice.ms, kept(choice.description), choice.failed, reason)
 
 
 GRAPH_ID = re.compile(r"[0-9a-f]{7}")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from sys import intern
 
 from backend.errors import EventInvalid
 from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.events import (
     ActivityChanged,
-    ChoiceTimed,
     Event,
     GraphCalled,
     GraphCompiled,
@@ -29,23 +26,16 @@ from backend.model.session import LATEST, Session
 from backend.model.tuning import Tuning
 from backend.wire.events import (
     decode,
-    decode_selected,
-    decode_started,
-    decode_timed,
 )
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.event_folds import (
     ActivityFold,
     GraphFolds,
-    Known,
     OfTuning,
     Progress,
     TuningFold,
-    by_hash,
-    clean_choice,
     cleaned,
     finite,
-    kept_hash,
 )
 from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
@@ -106,21 +96,10 @@ class EventLog:
         return self._take()
 
     def _read(self, line: bytes, torn: bool = False) -> None:
-        event: Event | None
-        if timed := decode_timed(line):
-            if fold := self._going(timed[0]):
-                fold.time(intern(timed[1]), timed[2])
-                self._changed[timed[0]] = None
-            else:
-                self._fold(ChoiceTimed(*timed))
-            return
-        if start := decode_started(line):
-            self._start(start.event, by_hash(start), len(start.offers))
-            return
         if not line.strip():
             return
         try:
-            event = decode_selected(line) or decode(line.decode("utf-8", "replace"))
+            event = decode(line.decode("utf-8", "replace"))
         except EventInvalid as error:
             if not torn:
                 self._problem(clean(str(error)))
@@ -139,8 +118,8 @@ class EventLog:
             fold.take(event)
             self._changed[event.n] = None
         elif isinstance(event, TuningStarted):
-            choices = {kept_hash(c.hash or c.label): clean_choice(c) for c in event.choices}
-            self._start(event, choices, len(event.choices))
+            self._forget(event.n)
+            self._folds[event.n] = TuningFold.begun(event, self._session, self._sources)
         elif isinstance(event, SessionStarted):
             self._session = replace(
                 cleaned(event.session), started=finite(event.session.started) or 0.0
@@ -172,11 +151,6 @@ class EventLog:
         if n in self._ended and n not in self._folds:
             self._folds[n] = TuningFold.reopened(self._ended[n])
         return self._folds.get(n)
-
-    def _start(self, event: TuningStarted, choices: Mapping[str, Known], count: int) -> None:
-        self._forget(event.n)
-        session, sources = self._session, self._sources
-        self._folds[event.n] = TuningFold.begun(event, choices, count, session, sources)
 
     def _forget(self, n: int) -> None:
         """Another tuning has this number from now on."""

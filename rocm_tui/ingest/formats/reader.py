@@ -56,11 +56,6 @@ class StreamReader(Protocol):
         ...
 
 
-Give = Callable[[list[Record]], list[Record]]
-"""Is offered records, and returns those that it does not take."""
-Scan = Callable[[int, str, int, Give], tuple[list[Record], StreamReader]]
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """How a kind of file is recognised and read.
@@ -70,9 +65,8 @@ class Format:
 
     One that grows at its end has a `stream` reader, for a source. One that is written anew each
     time is a `document`, for bytes and source, which may raise NotReadable. Of any other nothing is
-    read, and `refused` says why. `scan` reads a file of `scan_from` bytes or more that lies there
-    already, given its descriptor, source and size, and who may take records while it reads; it
-    returns the others, and the reader that goes on.
+    read, and `refused` says why. `of_file` is the stream reader, where it is another one, of a file
+    whose bytes are fed as they are, from the first on.
     """
 
     name: str
@@ -82,8 +76,7 @@ class Format:
     stream: Callable[[str], StreamReader] | None = None
     document: Callable[[bytes, str], list[Record]] | None = None
     refused: str = ""
-    scan: Scan | None = None
-    scan_from: int = 0
+    of_file: Callable[[str], StreamReader] | None = None
 
 
 @dataclass(slots=True)

@@ -19,22 +19,17 @@ from pathlib import Path
 from backend.model.session import Fault
 from rocm_tui.ingest.formats.autotune_lines import MARKERS
 from rocm_tui.ingest.formats.autotune_tables import LogParser
-from rocm_tui.ingest.formats.reader import LOGS, Format, Give
+from rocm_tui.ingest.formats.reader import LOGS, Format
 from rocm_tui.ingest.records import Record
 
 MAX_LINE = 256 << 10
 """Bytes. A longer line is read in pieces."""
 LOOK_BACK = 16 << 10
 """Bytes before a header in which its statistics, and choices that failed, may stand."""
-BIG = 8 << 20
-"""Bytes from which on lines are counted only if a problem needs its line number."""
 _READ = 120 << 10
-"""Bytes that are read at once. From 128 KiB on malloc maps and unmaps memory for every read, which
-takes three times as long as the search."""
+"""Bytes that are read at once to count lines."""
 _RARE = 200
 """Occurrences in one read up to which a letter is rare."""
-_MANY = 1000
-"""Records that are offered before all is read."""
 
 
 class StderrLog:
@@ -124,25 +119,9 @@ class StderrLog:
         return end - len(before) + start
 
 
-def _all(records: list[Record]) -> list[Record]:
-    return records
-
-
-def scan(fd: int, source: str, size: int, give: Give = _all) -> tuple[list[Record], StderrLog]:
-    """Read the first `size` bytes of the log `fd`; and the reader that goes on from there. What was
-    found is offered to `give` meanwhile, which returns what it did not take.
-
-    Raises OSError if it cannot be read. Needs a few MiB of memory, whatever the size.
-    """
-    log = StderrLog(source, LineNumbers(source))
-    records: list[Record] = []
-    at = 0
-    while at < size and (data := os.pread(fd, min(_READ, size - at), at)):
-        at += len(data)
-        records += log.feed(data)
-        if len(records) >= _MANY:
-            records = give(records)
-    return records, log
+def of_file(source: str) -> StderrLog:
+    """Return the reader of a file, which counts lines only where a problem needs their number."""
+    return StderrLog(source, LineNumbers(source))
 
 
 class LineNumbers:
@@ -232,4 +211,4 @@ def _count_lines(fd: int, start: int, stop: int) -> int:
     return number
 
 
-FORMAT = Format("stderr log", suffixes=LOGS, stream=StderrLog, scan=scan, scan_from=BIG)
+FORMAT = Format("stderr log", suffixes=LOGS, stream=StderrLog, of_file=of_file)

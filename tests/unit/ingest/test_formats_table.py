@@ -35,7 +35,7 @@ def test_every_format_stands_in_the_table_under_a_name_of_its_own() -> None:
 def test_a_format_has_one_way_to_be_read(format: Format) -> None:
     ways = [format.stream, format.document, format.refused]
     assert sum(map(bool, ways)) == 1
-    assert format.scan is None or format.stream is not None
+    assert format.of_file is None or format.stream is not None
     assert format.suffixes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 from pathlib import Path
 
@@ -10,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_tui.ingest.formats import stderr_log as scan_module
+from rocm_tui.ingest.formats import stderr_log
 from rocm_tui.ingest.formats.autotune_lines import MARKERS
 from rocm_tui.ingest.formats.autotune_tables import PATIENCE
-from rocm_tui.ingest.formats.stderr_log import scan
-from rocm_tui.ingest.records import Record
 from tests.support.log_lab import BMM, LOGLIKE, LOGS, MM, needs_corpus, read
 from tests.support.scan_lab import FILLER, scanned
 
@@ -67,8 +64,8 @@ def test_anything_is_the_same(text: str, cut: int, fill: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_lines_without_an_end_are_cut_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the bytes come, and whether the file is searched or read."""
-    monkeypatch.setattr(scan_module, "_READ", 90)
-    monkeypatch.setattr(scan_module, "MAX_LINE", 300)
+    monkeypatch.setattr(stderr_log, "_READ", 90)
+    monkeypatch.setattr(stderr_log, "MAX_LINE", 300)
     rng = random.Random(seed)
     tokens = [*MM.split("\n"), *BMM.splitlines(keepends=True), MM, "x" * 250, "x" * 900, "\r"]
     tokens += ["\\n", "\n", *(marker.decode() for marker, _ in MARKERS), "é" * 170, " ms 1.0 ms "]
@@ -92,35 +89,11 @@ def test_a_table_without_an_end_does_not_stay_open_for_ever() -> None:
 
 @pytest.mark.parametrize("rare", [1000, 2])
 def test_markers_are_found_at_every_offset(rare: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_module, "_RARE", rare)
+    monkeypatch.setattr(stderr_log, "_RARE", rare)
     draw = random.Random(7)
     data = bytes(draw.choice(b".UTAE\n") for _ in range(500))
     for marker, letter in MARKERS:
         for at in range(0, 400, 7):
             text = data[:at] + marker + data[at:]
             for end in (at + len(marker) - 1, at + len(marker), len(text)):
-                assert scan_module._find(text, marker, letter, 0, end) == text.find(marker, 0, end)
-
-
-def test_the_collector_is_back_after_a_failure() -> None:
-    assert gc.isenabled()
-    with pytest.raises(OSError):
-        scan(-1, "x.log", 100)
-    assert gc.isenabled()
-
-
-def test_what_was_found_is_offered_while_the_rest_is_read(tmp_path: Path) -> None:
-    log = tmp_path / "big.log"
-    log.write_bytes(b"".join(FILLER.encode() * 9 + MM.encode() for _ in range(2500)))
-    offered: list[list[Record]] = []
-
-    def give(records: list[Record]) -> list[Record]:
-        offered.append(records)
-        return []
-
-    with log.open("rb") as file:
-        known, _ = scan(file.fileno(), str(log), log.stat().st_size)
-        rest, _ = scan(file.fileno(), str(log), log.stat().st_size, give)
-    assert len(offered) > 1
-    assert [record for records in (*offered, rest) for record in records] == known
-    assert len(known) > 2000
+                assert stderr_log._find(text, marker, letter, 0, end) == text.find(marker, 0, end)

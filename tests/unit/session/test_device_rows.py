@@ -19,8 +19,8 @@ from rocm_tui.session import stats
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.grouping import Arrangement, arrange, differing
 from rocm_tui.session.in_use import (
-    by_kernel,
     device_name,
+    devices_by_kernel,
     differs,
     in_use,
     kernel_identity,
@@ -88,8 +88,8 @@ def test_one_row_opens_into_its_devices(tmp_path: Path) -> None:
 def test_devices_differ_by_kernel_and_not_by_hash(tmp_path: Path) -> None:
     hashes = write_box(tmp_path, ALIKE)
     row = only(model_of(*records(tmp_path)))
-    assert [choice.hash for choice, _ in by_kernel(row) if choice] == [hashes[0][0]]
-    assert not differs(row) and [len(its) for _, its in by_kernel(row)] == [2]
+    assert [choice.hash for choice, _ in devices_by_kernel(row) if choice] == [hashes[0][0]]
+    assert not differs(row) and [len(its) for _, its in devices_by_kernel(row)] == [2]
     write_box(tmp_path, APART)
     row = only(model_of(*records(tmp_path)))
     assert differs(row) == "differs (2)"
