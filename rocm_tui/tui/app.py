@@ -38,7 +38,7 @@ _COMMANDS = (
     ("view: Show what was done", "Actions, their commands", "app.open('done')"),
     ("app: Change theme", "Colours", "app.change_theme"),
 )
-"""What the command palette offers everywhere besides the keys: a name, a hint, an action."""
+"""Commands of the palette that have no key: name, hint and action."""
 
 _BREATH = 0.002
 """Seconds for keys between two takes of records that are waiting."""
@@ -292,7 +292,7 @@ class RocmTui(BaseApp):
             self.push_screen(kind())
 
     def action_output(self) -> None:
-        """In Watch below the others; then all of the screen; then away."""
+        """Show the output below the panes of Watch, then on all of the screen, then nowhere."""
         shown = self.programs.shown
         if shown is None:
             self.warn("No program was started here: rocm-tui watch -- CMD starts one.")
@@ -313,7 +313,7 @@ class RocmTui(BaseApp):
             self.open_screen("help")
 
     async def action_close(self) -> None:
-        """Where `escape` goes; from Watch, leave."""
+        """Close the screen; from Watch, quit."""
         if isinstance(self.screen, WatchScreen):
             await self.action_quit()
         elif isinstance(self.screen, BaseScreen):
@@ -364,7 +364,7 @@ class RocmTui(BaseApp):
         self.push_screen(LeaveScreen(running, self.unfinished), answered)
 
     def action_command_palette(self) -> None:
-        """What applies to the screens does not while a question stands above them."""
+        """Open the palette, unless a question is open."""
         if not self.asking:
             super().action_command_palette()
 
@@ -397,7 +397,7 @@ _LEISURE = 2.0
 
 
 class Pace:
-    """When the screens may be brought up to date again."""
+    """Decide when the screens may be updated again."""
 
     def __init__(self) -> None:
         self._next = self._paid_until = 0.0
@@ -419,7 +419,7 @@ class Pace:
 
 
 class HarmlessFilter(LineFilter):
-    """Takes out what would be a command to the terminal, whatever widget drew it.
+    """Remove what would be a command to the terminal, whatever widget drew it.
 
     The rows of our own are `plain` before; a toast, a tooltip, the palette and what was pasted into
     a field are Textual's.

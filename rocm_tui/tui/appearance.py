@@ -26,7 +26,7 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "heading": ("line-head",),
     "cursor": ("line-cursor", "block-cursor-background"),
 }
-"""What of a theme a colour of the settings stands for: its fields, else its variables."""
+"""The fields, else the variables, of a theme that a colour of the settings replaces."""
 
 
 _COLOURS = ": #rrggbb, a name such as cyan, or 0 to 255"

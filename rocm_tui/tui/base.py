@@ -1,4 +1,4 @@
-"""What the app and its screens have in common: `BaseApp` for the screens, and `BaseScreen`."""
+"""`BaseApp`, the part of the app that screens use, and `BaseScreen`, which all screens share."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load_screen(name: str) -> type[Screen[Any]]:
 
 
 class BaseApp(KeysInOrder):
-    """What is watched, the jobs, and the ways to have something done.
+    """The sources, the jobs, and the one way to start an action.
 
     `python` is the interpreter for workers, `peaks` what machines were measured to do at best,
     `own_keys` the keys that a person chose, by id, `missed` what logs say that tuned tables lacked.
@@ -134,7 +134,7 @@ class BaseApp(KeysInOrder):
 
     @property
     def memory(self) -> Memory:
-        """What is remembered between two runs."""
+        """The choices of the person that outlive this run."""
         if self._memory is None:
             from rocm_tui.config.memory import Memory
 
@@ -143,7 +143,7 @@ class BaseApp(KeysInOrder):
 
     @property
     def feed(self) -> Feed:
-        """What fills the screens; made once the first screen stands, or by a key before that."""
+        """The model behind the screens; made after the first paint, or by a key before that."""
         if self._feed is None:
             from rocm_tui.session.feed import Feed
 
@@ -175,7 +175,7 @@ class BaseApp(KeysInOrder):
 
     @property
     def asking(self) -> bool:
-        """Whether a question stands above the screens: there is never more than one."""
+        """Whether a question is open: there is never more than one."""
         return isinstance(self.screen, ModalScreen)
 
     def wake(self) -> None:
@@ -291,7 +291,7 @@ class BaseScreen(_MountedScreen[None]):
 
     LEAVE: ClassVar[Key] = ("esc q", "back", "app.close")
     _before: Widget | None = None
-    """What had the focus before the terminal became too small."""
+    """The widget that had the focus before the terminal became too small."""
 
     @property
     def program(self) -> BaseApp:
@@ -318,11 +318,11 @@ class BaseScreen(_MountedScreen[None]):
         """Time has passed."""
 
     def action_back(self) -> None:
-        """To the screen that this one stands above."""
+        """Go back to the screen below this one."""
         self.app.pop_screen()
 
     def commands(self) -> Iterator[SystemCommand]:
-        """What the command palette offers here at this moment: what the line of keys does."""
+        """Yield the commands of the palette that apply here now: those of the line of keys."""
         for name, label, action in self.query_one("#keys", KeyBar).keys:
             if not action.startswith("app."):
                 run = partial(self.run_action, action)

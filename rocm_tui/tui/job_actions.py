@@ -43,7 +43,7 @@ from rocm_tui.tui.screens.dialogs import TuneAnswer, TuneScreen, confirm
 from rocm_tui.tui.tunableop import list_order, untuned_list_of
 
 UNASKED = 10
-"""How many suspects are measured without asking first."""
+"""Most suspects that are measured without asking first."""
 
 
 async def tune(app: BaseApp, row: Row) -> None:
@@ -117,7 +117,7 @@ async def verify(app: BaseApp, status: PinStatus) -> None:
 
 
 async def verify_all(app: BaseApp, statuses: Sequence[PinStatus]) -> None:
-    """The same for each of these pins."""
+    """Queue a `verify` job for each of these pins."""
     for status in statuses:
         command = app.shell.verify(status.pin)
         app.jobs.submit(replace(verify_order(status.pin, app.layout), command=command))

@@ -51,7 +51,7 @@ def key(
 
 
 def footer_keys(bindings: Iterable[BindingType]) -> list[Key]:
-    """Those that the line of keys shows."""
+    """Return the keys that the line of keys shows."""
     return [
         (written(binding.key), binding.description, binding.action)
         for binding in bindings

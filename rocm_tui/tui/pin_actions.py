@@ -34,9 +34,9 @@ from rocm_tui.tui.base import BaseApp
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, confirm
 
 _SHOWN = 6
-"""Of the pins that an undo takes back together."""
+"""Most pins that the question of an undo lists."""
 _DIGITS = 16
-"""Of the name of a cache file, a hash of the system."""
+"""Characters shown of the name of a cache file, a hash of the system."""
 
 
 async def pin(app: BaseApp, row: Row, choice: Choice) -> None:
@@ -100,7 +100,7 @@ async def undo(app: BaseApp) -> None:
 
 
 def _undone_lines(step: Undo) -> list[str]:
-    """What one command did, as far as there is room."""
+    """List the pins of one command, as far as there is room."""
     lines = undone_pins(step)
     more = len(lines) - _SHOWN
     if more > 1:
@@ -119,13 +119,13 @@ async def reapply(app: BaseApp, done: Callable[[], None]) -> None:
 
 
 def _warning(row: Row, choice: Choice) -> str | None:
-    """That it is slower, and that it computes other bits."""
+    """Warn that the choice is slower, or computes other bits."""
     warnings = (pin_warning(row.tuning, choice), output_warning(row, choice))
     return " ".join(filter(None, warnings)) or None
 
 
 def _plan_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
-    """What exactly a pin will change."""
+    """Describe exactly what a pin will change."""
     lines = [f"{row.tuning.op}  {stats.all_sizes(row.tuning)}"]
     already = plan.replaces is not None and plan.replaces.hash == choice.hash
     if already:

@@ -1,4 +1,4 @@
-"""What programs do, in the words of Watch, and the one that was started with the screen."""
+"""Describe in Watch what the watched processes and the program of this screen do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def facts(launched: Launched | None, processes: Processes) -> list[str]:
 
 
 def lines(launched: Launched | None, processes: Processes, width: int, *, tail: bool) -> list[Line]:
-    """What each process does, and of the program that was started here the `tail` of its output."""
+    """Describe each process; for the program of this screen also the `tail` of its output."""
     process_lines = [_process_line(process) for process in _shown(processes)]
     if launched is None:
         return process_lines
@@ -75,7 +75,7 @@ def _rest(launched: Launched) -> Span:
 
 
 def _shown(processes: Processes) -> list[Process]:
-    """Those that live, the busy ones first; else the one that began last."""
+    """Return the live processes, busy ones first; else the latest one."""
     live = sorted(processes.live, key=lambda process: process.activity.state not in _BUSY)
     latest = [] if live or processes.latest is None else [processes.latest]
     return [*live[:_MOST], *latest]

@@ -24,7 +24,7 @@ class Programs:
 
     @property
     def any_known(self) -> bool:
-        """Whether one was found so far."""
+        """Whether a program was found so far."""
         return self._shown is not None
 
     @property
@@ -75,7 +75,7 @@ class Programs:
         return kept_programs(self._layout)
 
     def _logs(self) -> list[Path]:
-        """Those that run first, the newest first; that of this screen before all."""
+        """The logs of running programs, newest first, then of others; this screen's before all."""
         logs = [program.log for program in self._recorded()]
         if self._launched is None:
             return logs

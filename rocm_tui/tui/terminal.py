@@ -37,7 +37,7 @@ _ENDS = (
     signal.SIGUSR2,
     signal.SIGALRM,
 )
-"""What ends a program that does not listen, and would leave the terminal as the screen has it."""
+"""Signals that end a program by default, which would leave the terminal as the screen has it."""
 
 _RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u"

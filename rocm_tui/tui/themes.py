@@ -199,7 +199,7 @@ def _of_lines(theme: Theme) -> dict[str, str]:
 
 
 DEFAULTS = _of_lines(DARK)
-"""What a theme of Textual's own lacks."""
+"""The colours of lines, for themes of Textual that have none."""
 LIGHT_DEFAULTS = _of_lines(LIGHT)
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # types only: this table stands before what they need is load
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a person is in Watch: the tuning and the choice under the cursor (of the table, its
-    winner), the names of the marked ones, whether they are among the choices, whether a job is
-    about the tuning."""
+    """The position of a person in Watch: the tuning and the choice under the cursor (in the table,
+    the winner), the names of the marked choices, whether the cursor is among the choices, and
+    whether a job is about the tuning."""
 
     row: Row
     choice: Choice | None
@@ -30,7 +30,7 @@ class Spot:
 
 
 def always(spot: Spot) -> None:
-    """It works on every tuning."""
+    """Apply to every tuning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class WatchKey:
 
     @property
     def action(self) -> str:
-        """What the binding, the line of keys and the palette run."""
+        """The action that the binding, the line of keys and the palette run."""
         return f"screen.key('{self.id}')"
 
     @property
@@ -202,7 +202,7 @@ def footer(spot: Spot, read_only: bool) -> tuple[list[Key], frozenset[str]]:
 
 
 def commands(spot: Spot | None, read_only: bool) -> Iterator[tuple[str, str, str]]:
-    """What the command palette offers now: its name, what stands beside it, the action."""
+    """Yield the commands of the palette that apply now: name, hint and action."""
     for entry in KEYS:
         if entry.palette and entry.why_not(spot, read_only) is None:
             beside = f"Key {written(entry.keys)}" + (f"; {entry.hint}" if entry.hint else "")

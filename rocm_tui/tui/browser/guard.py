@@ -1,4 +1,4 @@
-"""Who may have what of the server: decided from a request's headers alone, before anything is done.
+"""Decide from its headers alone, before anything is done, whether a request is answered.
 
 Three secrets, each of 256 bits: the token in the URL that was printed gives the page; the page sets
 a cookie, which gives the files that the page loads; and it holds a ticket, which, with the cookie,
@@ -64,7 +64,7 @@ class Guard:
         return name in self.names or (self.addresses and _is_address(name))
 
     def _is_right(self, name: str, value: str) -> bool:
-        """In a time that does not tell how much of it is right."""
+        """Compare in constant time."""
         return secrets.compare_digest(value.encode(), getattr(self, name).encode())
 
 

@@ -28,7 +28,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.tui.browser.guard import Guard, Thing
 
 _TERMINAL = ("js/textual.js", "css/xterm.css", "fonts/RobotoMono-VariableFont_wght.ttf")
-"""What the page loads of textual-serve."""
+"""Files of textual-serve that the page loads."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
@@ -44,9 +44,9 @@ _WAIT = 6.0
 """Seconds that a page waits for a place: one that is loaded again takes its own, whose screen may
 need `_end_screen`'s time to go."""
 _MOST_BYTES = 1 << 20
-"""Of one message of a page: what is pasted at once."""
+"""The longest message of a page: it holds pasted text."""
 _READY = b"__GANGLION__\n"
-"""What the web driver says first."""
+"""The first line that the web driver writes."""
 _PATIENCE = 4.0
 """Seconds that a screen has to end its jobs before it is killed."""
 _MOST_CELLS = 1000
@@ -88,7 +88,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Site:
-    """What is done with each request. `command` shows a screen, of which `most` may be open."""
+    """The handlers of requests. `command` shows a screen, of which `most` may be open."""
 
     def __init__(self, guard: Guard, command: Sequence[str], folder: Path, most: int) -> None:
         """Raises ImportError without aiohttp."""
@@ -244,7 +244,7 @@ async def run(site: Site, bound: socket.socket, ready: Callable[[], None]) -> No
 
 
 def _environment(env: Mapping[str, str], width: int, height: int) -> dict[str, str]:
-    """Of a screen in a browser: true colour, and a size."""
+    """Return the environment of a screen in a browser: true colour, and a size."""
     columns, rows = _size(width, height)
     return {
         **env,
@@ -275,7 +275,7 @@ async def _start_screen(command: Sequence[str], env: Mapping[str, str]) -> Proce
 
 
 async def _drawn(process: Process) -> AsyncIterator[bytes]:
-    """What the screen draws, until it ends; nothing of one that did not begin."""
+    """Yield what the screen draws until it ends; nothing if it did not begin."""
     assert process.stdout is not None
     if await process.stdout.readline() != _READY:
         return

@@ -47,8 +47,8 @@ _DRAWN = 16
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the view shows: a tuning, the choice of it that is in use, some of its choices, and a
-    text of each for each fact."""
+    """The contents of the view: a tuning, its choice in use, some of its choices, and for each fact
+    a text of each of these."""
 
     tuning: Tuning
     own: Choice | None
@@ -281,7 +281,7 @@ class CompareScreen(BaseScreen):
         return refusals.why_not_read(self.view.chosen, self._row.tuning)
 
     def _why_no_diff(self) -> str | None:
-        """Of the chosen column and the first, or of the first two."""
+        """Say why the sources of the chosen column and the first cannot be compared."""
         if len(self._choices) < 2:
             return "there is one choice here, and nothing to compare its source with"
         if self._row.tuning.code:
@@ -295,7 +295,7 @@ class CompareScreen(BaseScreen):
         return self._choices[0], self._choices[at]
 
     async def _look_up(self) -> None:
-        """What the kernels take, where that can be known."""
+        """Load the resources that the kernels use, where they are known."""
         self._footprints = await to_thread(_kernels, self.program.layout.root, self._choices)
         if self._footprints:
             self._fill()

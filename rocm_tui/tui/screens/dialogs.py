@@ -31,7 +31,7 @@ from rocm_tui.tui.keys import key
 
 _WAITING = ("Looking up what will change …",)
 Leave = Literal["detach", "stop"]
-"""What becomes of the program: it goes on, or it is asked to end."""
+"""Whether the program goes on or is asked to end."""
 
 
 class ConfirmScreen(Dialog[str]):
@@ -108,7 +108,7 @@ class ConfirmScreen(Dialog[str]):
         return Content("\n".join(plain(line) for line in self._lines or _WAITING))
 
     def show_lines(self, lines: Sequence[str]) -> None:
-        """What will change is known now."""
+        """Show what will change, and accept a yes from now on."""
         self._lines = lines
         for shown in self.query("#lines").results(Static):  # none before it opens or after
             shown.update(self._text())
@@ -145,7 +145,7 @@ class UntunedList:
 
     @property
     def label(self) -> str:
-        """What is offered, and why it is not."""
+        """The offer, or the reason why it is not available."""
         into = plain(Path(self.results).name)
         return f"TunableOp instead: {self.why_not or f'the whole list, into {into}'}"
 
@@ -166,7 +166,7 @@ class Tick(Static, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [key("space", "turn", "tune.turn", "turn on or off")]
 
     class Turned(Message):
-        """It is on or off now."""
+        """The tick was turned on or off."""
 
     def __init__(self, label: str, value: bool = False, *, id: str) -> None:
         super().__init__(markup=False, id=id)
@@ -189,7 +189,7 @@ class Tick(Static, can_focus=True):
 
 
 class TuneScreen(Dialog[TuneAnswer]):
-    """Gives the answer, and None for no."""
+    """Answer with what to tune, or None for no."""
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -240,7 +240,7 @@ class TuneScreen(Dialog[TuneAnswer]):
         self.call_after_refresh(self.show_command)
 
     def _shown_command(self) -> Content:
-        """As it is answered by now; empty while that makes no sense."""
+        """Return the command for the present answers; empty while they make no sense."""
         if self._command is None:
             return Content("")
         try:
@@ -252,7 +252,7 @@ class TuneScreen(Dialog[TuneAnswer]):
     @on(Input.Changed)
     @on(Tick.Turned)
     def show_command(self) -> None:
-        """What is answered has changed."""
+        """Update the command: an answer has changed."""
         for shown in self.query("#command").results(Static):
             shown.update(self._shown_command())
 
@@ -289,11 +289,11 @@ class TuneScreen(Dialog[TuneAnswer]):
 
 
 def _about(row: Row) -> list[str]:
-    """What will be done, and what it took the last time."""
+    """Describe the tuning, and how long it took the last time."""
     took = row.tuning.seconds.benchmark
     lines = ["Every choice is compiled and timed again, in a worker."]
     lines += [f"Timing them took {fmt.seconds(took)} the last time."] if took else []
-    lines.append("The times go where the model's own tuning has them; old graphs stay.")
+    lines.append("Results go to the model's autotune cache; compiled graphs are kept.")
     if row.pin is not None:
         lines.append(f"The pin to {row.pin.pin.label} holds; it learns the new times.")
     return list(map(plain, lines))

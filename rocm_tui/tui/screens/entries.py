@@ -121,7 +121,7 @@ class EntriesGrid(Grid):
         return wants
 
     def heading(self, width: int) -> list[Line]:
-        """Where there is little room, what lint found is a sign; its rule stands below the list."""
+        """Show a finding of lint as a sign where room is short; its rule is below the list."""
         if self._rows:
             self._wants = {**self._wants, "lint": self._rule if width >= _WIDE else 1}
         return super().heading(width)
@@ -219,7 +219,7 @@ class EntriesScreen(BaseScreen):
         return self.query_one("#entries", EntriesGrid)
 
     def update(self) -> None:
-        """What was read has changed: the first table may have been found."""
+        """The model has changed: the first table may have been found."""
         if not self._paths:
             self.tick()
 
@@ -245,7 +245,7 @@ class EntriesScreen(BaseScreen):
         self._find()
 
     async def _read_anew(self) -> bool:
-        """Whether anything has changed. Of what has not, what was found stays."""
+        """Read the tables; return whether any changed. Findings in unchanged tables are kept."""
         before = self._loaded
         while True:
             self._again = False
@@ -283,7 +283,7 @@ class EntriesScreen(BaseScreen):
 
     @work(group="check")
     async def _check(self) -> None:
-        """What `lint` finds in them is marked once it is known."""
+        """Run `lint` on the tables and mark its findings."""
         self._due = None
         if self._checking:
             self._due = time.monotonic()
@@ -419,7 +419,7 @@ class EntriesScreen(BaseScreen):
 
 
 def _slice(numbers: Iterator[int | None]) -> tuple[list[int], bool]:
-    """What is numbers_found in a short while, and whether that was all."""
+    """Return the entries found within a short time, and whether that was all."""
     numbers_found: list[int] = []
     end = time.perf_counter() + _SLICE
     for at, number in enumerate(numbers):
@@ -431,14 +431,14 @@ def _slice(numbers: Iterator[int | None]) -> tuple[list[int], bool]:
 
 
 def _looked(paths: Sequence[str], loaded: LoadedTables) -> tuple[bool, float]:
-    """Whether a file is another one, and how many seconds of a core it took to tell."""
+    """Return whether a file has changed, and the CPU seconds that this check took."""
     begun = time.thread_time()
     other = stamps_of(paths) != loaded.stamps
     return other, time.thread_time() - begun
 
 
 def _lint_text(checked: Checked, stale: int) -> str:
-    """What `lint` found in all of them, of which so many are others since."""
+    """Summarize the findings of `lint`; `stale` tables were written since."""
     device = f" for {checked.device}" if checked.device else ""
     text = f"lint{device}: {counts_text(checked.marks.levels())}"
     if stale:

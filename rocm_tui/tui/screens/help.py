@@ -73,7 +73,7 @@ _GOOD_TO_KNOW = (
     "A log has the best ten choices; caches and `rocm-tui run` have all.",
 )
 _FIRST = ("Tunings", "Choices on", "Verdicts", "States")
-"""What stands right behind the keys that are needed most."""
+"""The groups right behind the keys that are needed most."""
 _MOST_NEEDED = 3
 _WORDS = 16
 """Cells of a key or a word; what explains it stands beside it."""

@@ -36,12 +36,12 @@ _NOTHING = (
     "No job yet. In Watch, t tunes again what is under the cursor, m measures it, g tries it."
 )
 _BEGINS = "its worker begins: Python, then torch"
-"""What a job does that has told nothing yet."""
+"""Shown for a running job without any progress yet."""
 _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
 
 
 def _result(job: Job) -> str:
-    """What came out; of one that runs which choice is ahead, or what it does."""
+    """Return the outcome; for a running job which choice is ahead, or its step."""
     progress = job.progress
     if job.over:
         return job.reason or job.outcome
@@ -98,7 +98,7 @@ JOBS: tuple[Field[Job], ...] = (
         about="which choice is ahead, what came out, or why nothing did",
     ),
 )  # fmt: skip
-"""What is shown of a job."""
+"""The columns of a job."""
 
 
 class JobsGrid(Grid):

@@ -157,7 +157,7 @@ def _cache_curves(peak: Peak, points: Sequence[Point], kinds: Sequence[MathKind]
 
 
 def _room(y: Axis, point: Point) -> list[Mark]:
-    """What the point lacks to its roof, as a dotted line."""
+    """Return a dotted line from the point to its roof."""
     if point.roof is None or point.roof <= point.tflops:
         return []
     rows = range(y.cell(point.tflops) + 1, y.cell(point.roof))
@@ -270,7 +270,7 @@ class ReportScreen(BaseScreen):
     ]  # fmt: skip
 
     def __init__(self, name: str = "", ids: Sequence[str] = ()) -> None:
-        """Of these sessions, which are called `name`; else of all that is watched."""
+        """Report on these sessions, called `name`; without any, on all that is watched."""
         super().__init__()
         self._called, self._ids = name, frozenset(ids)
         self._scope: _About = ("all", "")

@@ -30,7 +30,7 @@ from rocm_tui.tui.widgets.one_line import OneLine
 
 _MARK = "✓ "
 Named = tuple[str, Sequence[str]]
-"""What a session, or a run, is called, and the ids of its processes."""
+"""The name of a session or run, and the ids of its processes."""
 
 
 class SessionsScreen(BaseScreen):
@@ -118,7 +118,7 @@ class SessionsScreen(BaseScreen):
         self._describe()
 
     def _ids(self, row: SessionRow) -> list[str]:
-        """Its own; of the one that stands for a run, those of all its processes."""
+        """Return its session id; for the row of a whole run the ids of all its processes."""
         run = row.process.run
         if row.member or not run:
             return [row.session.id]
@@ -196,7 +196,7 @@ class PairsTable(Grid):
         self.pairs: list[Pair] = []
 
     def head(self, names: list[str]) -> None:
-        """What A and B are."""
+        """Set the lines that describe A and B."""
         self._names = names
         self.sync()
 
@@ -216,7 +216,7 @@ class PairsTable(Grid):
 
 
 class SessionComparisonScreen(BaseScreen):
-    """What became slower from session A to session B; compared once, off the event loop."""
+    """The problems that became slower from session A to B; compared once, off the event loop."""
 
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#pairs"

@@ -47,7 +47,7 @@ def _lag(status: SourceStatus) -> int:
 
 
 def _lag_text(status: SourceStatus) -> str:
-    """What is not read at all lags behind nothing."""
+    """Return the lag; nothing for a file that is not read at all."""
     return "" if status.state == "not read" else fmt.size(_lag(status)) if _lag(status) else "none"
 
 
@@ -95,7 +95,7 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
         about="of a folder: how much of it, what is left out, and why",
     ),
 )  # fmt: skip
-"""What is shown of a file that is read."""
+"""The columns of a source."""
 PROBLEMS: tuple[Field[Trouble], ...] = (
     Field("where", "WHERE", 16, 60, text=_where, style="dim", about="file and line"),
     Field(
@@ -106,7 +106,7 @@ PROBLEMS: tuple[Field[Trouble], ...] = (
 
 
 class SourcesGrid(Grid):
-    """What is said of folders takes room only where anything is."""
+    """Show the column about folders only where a folder is watched."""
 
     def wants(self) -> dict[str, int]:
         wants = super().wants()
@@ -155,7 +155,7 @@ class SourcesScreen(BaseScreen):
         self._describe()
 
     def _device_problems(self) -> list[Fault]:
-        """What the strip of devices on another screen cannot read."""
+        """Return the faults of devices that the strip on another screen cannot read."""
         strips = (strip for screen in self.app.screen_stack for strip in screen.query("#devices"))
         return [fault for strip in strips for fault in cast("DeviceStrip", strip).troubles()]
 
@@ -186,7 +186,7 @@ class SourcesScreen(BaseScreen):
         self._describe()
 
     def _describe(self) -> None:
-        """What the list cuts, in full; else how many problems there are."""
+        """Show in full what the list cuts; else the number of problems."""
         count, source = len(self._problems), self._source
         text = f"{counted(count, 'problem')}, newest first" if count else "Problems"
         text += f", {_MOST} shown" if count > _MOST else ""

@@ -40,7 +40,7 @@ _STYLES = {"faster": "good", "slower": "bad", "unclear": "dim"}
 
 
 def _trials(row: GraphRow) -> int:
-    """How many compared something; a process of `prove` runs one arm alone."""
+    """Count the trials with two arms or more; a process of `prove` runs one arm alone."""
     return sum(len(trial.arms) > 1 for trial in row.trials)
 
 
@@ -103,12 +103,12 @@ class _Tried:
 
     @property
     def more(self) -> Arm:
-        """What it has and the baseline has not."""
+        """The swaps that this arm has and the baseline has not."""
         return tuple(swap for swap in self.arm.swaps if swap not in self.trial.arms[0].swaps)
 
     @property
     def less(self) -> Arm:
-        """What the baseline has and it has not, nor another choice of that tuning."""
+        """The swaps of the baseline for whose tunings this arm has none."""
         keys = {swap.key for swap in self.arm.swaps}
         return tuple(swap for swap in self.trial.arms[0].swaps if swap.key not in keys)
 
@@ -229,7 +229,7 @@ class TrialsScreen(BaseScreen):
         grid.put(rows, names)
 
     def _about(self, row: GraphRow) -> Line:
-        """What is known of the search for the graph: at work, found, nothing."""
+        """Describe the search for the graph: running, its result, or none."""
         job = self._job(row)
         if job is not None:
             text = job.step or job.progress.what or job.state
@@ -308,7 +308,7 @@ class TrialsScreen(BaseScreen):
 
     @on(LineView.Chosen, "#graphs")
     async def action_text(self) -> None:
-        """Where the text is, in a line that can be copied; `graphs ID --text` prints it."""
+        """Copy the path of the graph's text; `graphs ID --text` prints the text."""
         if (row := self._graph()) is None:
             return
         try:

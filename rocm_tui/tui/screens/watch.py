@@ -99,7 +99,7 @@ class WatchScreen(BaseScreen):
 
     @property
     def docked(self) -> bool:
-        """Whether the output stands below the panes."""
+        """Whether the output is shown below the panes."""
         return bool(self.query("#output"))
 
     def dock(self, program: Program | None) -> None:
@@ -132,7 +132,7 @@ class WatchScreen(BaseScreen):
 
     @property
     def spot(self) -> Spot | None:
-        """Where the person is, for the table of keys; None where no tuning is."""
+        """The person's position, for the table of keys; None without a tuning."""
         row, panes = self.row, self.panes
         if row is None or panes is None:
             return None
@@ -180,7 +180,7 @@ class WatchScreen(BaseScreen):
             welcome.put(feed.watcher.sources(), lines, self.program.missed, read=feed.read)
 
     def _program_lines(self, width: int) -> list[Line]:
-        """What the programs do, and the end of the output of the one that was started here."""
+        """Describe the programs, with the end of the output of the one that was started here."""
         launched, processes = self.program.launched, self.program.feed.model.processes
         if launched is None and processes.latest is None:
             return []
@@ -393,7 +393,7 @@ class WatchScreen(BaseScreen):
         self._devices.toggle()
 
     def action_switch(self, by: int = 1) -> None:
-        """From the table to the choices, the output, the table."""
+        """Move the focus from the table to the choices, the output, the table."""
         stops = [self.panes.table, self.panes.detail] if self.panes else []
         stops += self.query("#output-lines").results(LineView)
         at = stops.index(self.focused) if self.focused in stops else -1
@@ -529,7 +529,7 @@ _COMMANDS = (
 
 
 class Welcome(LineView):
-    """What Watch shows before the first tuning: what is happening, or what to do."""
+    """The text before the first tuning: the state of sources and programs, or what to do."""
 
     def __init__(self, paths: list[str], *, alone: bool) -> None:
         """`alone` where no program is started here: then what to start is said."""
@@ -549,8 +549,8 @@ class Welcome(LineView):
         *,
         read: bool,
     ) -> None:
-        """How each source is; `lines` about the programs; the products that logs `missed`; whether
-        all that was there at the start is read."""
+        """Show the state of each source, `lines` about the programs, and the products that logs
+        `missed`; `read` tells whether all that was there at the start is read."""
         self._sources, self._lines, self._missed, self._read = sources, lines, missed, read
         self.sync()
 
@@ -585,7 +585,7 @@ class Welcome(LineView):
         return [((f"  {name:<36}", "accent"), (about, "dim")) for name, about in _COMMANDS]
 
     def _trouble(self, width: int) -> list[Line]:
-        """What keeps sources from being read: a wrong path should not look like a quiet one."""
+        """Name sources that cannot be read: a wrong path should not look like a quiet one."""
         words = {
             "waiting": "is not there yet",
             "not read": "is not read (S says why)",

@@ -1,1 +1,1 @@
-"""What screens are made of: lists of lines that repaint only the cells that changed."""
+"""Widgets of the screens: lists of lines that repaint only the cells that changed."""

@@ -20,7 +20,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 EVERY = 2.0
 """Seconds between two readings, while it is seen."""
 SELDOM = 5.0
-"""The same while nothing changes."""
+"""Seconds between two readings while nothing changes."""
 _QUIET = 4
 """Readings in turn that changed nothing, after which it is asked seldom."""
 _SOON = 0.3
@@ -136,5 +136,5 @@ class Devices:
 
 
 def may_have_gpus() -> bool:
-    """Whether it is worth a look: that asks no driver."""
+    """Return whether a GPU is likely, without asking a driver."""
     return _NVIDIA.exists() or any(_CARDS.glob("card[0-9]*"))

@@ -38,7 +38,7 @@ def order_in(text: str) -> tuple[str, str, str]:
 
 
 class Offers(LineView, can_focus=False):
-    """What may follow; it lies above the table, as high as it needs."""
+    """The completions, in a list above the table that is as high as it needs."""
 
     DEFAULT_CSS = """
     Offers {

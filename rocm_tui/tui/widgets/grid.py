@@ -119,7 +119,7 @@ def lines_by(texts: Sequence[str], reverse: bool) -> list[int]:
 
 
 def falls(texts: Sequence[str], reverse: bool) -> bool:
-    """Whether the largest, or the last letter, is on top then."""
+    """Return whether such an order has the largest, or the last letter, on top."""
     values = [quantity(text) for text in texts if text.strip(" –")]
     numeric = bool(values) and all(value is not None for value in values)
     return numeric != reverse

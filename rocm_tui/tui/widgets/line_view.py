@@ -91,7 +91,7 @@ class LineView(Widget, can_focus=True):
         return []
 
     def empty(self, width: int) -> list[Line]:
-        """What to show when there is no line."""
+        """Return the lines to show when there is none."""
         return []
 
     # Painting.

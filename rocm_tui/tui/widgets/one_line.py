@@ -42,7 +42,7 @@ class OneLine(LineView, can_focus=False):
 
 
 def _cut(line: Line, width: int) -> Line:
-    """What fits, with a sign where that is not all."""
+    """Cut a line to what fits, with a sign where that is not all."""
     if sum(cell_len(text) for text, _ in line) <= width:
         return line
     kept: list[Span] = []
@@ -145,7 +145,7 @@ class PageBar(KeyBar):
         return [(*line, (" " * width, "head"))]
 
     def _fitting(self, width: int) -> tuple[Key, ...]:
-        """Where not all fit, the last give way, or the first where the open one is behind them."""
+        """Drop the last pages where not all fit, or the first where the open one is the last."""
         shown = list(self.keys)
         while len(shown) > 1 and sum(map(_width, shown)) > width:
             shown.pop(0 if shown[-1][2] == self._open else -1)

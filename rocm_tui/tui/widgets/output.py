@@ -44,7 +44,7 @@ class OutputView(LineView):
     BINDING_GROUP_TITLE = "Output"
 
     class Updated(Message):
-        """It shows more than before, or the program has ended."""
+        """More output is shown, or the program has ended."""
 
     def __init__(self, frame: float, *, id: str) -> None:
         """`frame` is the least time in seconds between two paintings of what came."""
@@ -62,7 +62,7 @@ class OutputView(LineView):
 
     @property
     def follows(self) -> bool:
-        """Whether the cursor stands at the end."""
+        """Whether the cursor is at the end."""
         return self.cursor >= self.count() - 1
 
     def follow(self, source: Program) -> None:
@@ -157,7 +157,7 @@ def folded_text(line: str, width: int) -> list[str]:
 
 
 def about(program: Program, width: int, *, minutes: bool = False) -> Line:
-    """Its name, and how it does, in so many cells; in `minutes`, a clock that ticks costs less."""
+    """Describe the program in so many cells; in `minutes`, as a ticking clock costs bytes."""
     since = fmt.running(program.age)
     if minutes:
         since = f"{program.age // 60:.0f} min" if program.age >= 60 else ""
@@ -253,7 +253,7 @@ class Dock:
 
     @property
     def pane(self) -> OutputPane | None:
-        """What is shown; None where nothing is."""
+        """The pane that is shown; None without one."""
         return next(iter(self._screen.query(OutputPane)), None)
 
     def begin(self) -> None:
@@ -315,7 +315,7 @@ class Dock:
             pane.set_lines(self._remembered)
 
     def resumed(self) -> None:
-        """Its screen is on top again: another program may have been chosen meanwhile."""
+        """Follow another program if one was chosen while another screen was on top."""
         pane, shown = self.pane, self._screen.program.programs.shown
         if pane is not None and shown is not None:
             pane.show(shown)

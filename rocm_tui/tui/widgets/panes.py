@@ -130,7 +130,7 @@ class Detail(LineView):
         ]
 
     def _report(self, row: Row, room: int) -> list[Line]:
-        """What stands above the choices; the least important gives way where room is short."""
+        """Return the lines above the choices; the least important give way where room is short."""
         footprints = self._footprints
         takes = detail_lines.takes(self.current, footprints) if footprints else None
         lines = [
@@ -199,8 +199,7 @@ _LOWEST = 5
 
 
 def columns_of_table(width: int, wanted: int) -> int:
-    """What the table gets beside the choices: what its columns want, as far as the choices keep
-    their room; the choices get the rest."""
+    """Return the width of the table: what its columns want, if the choices keep their room."""
     return max(_FEWEST, min(wanted, width - 1 - min(_BESIDE, width * 2 // 5)))
 
 
@@ -288,7 +287,7 @@ class Panes(Vertical):
         return "split beside" if self._beside else "split below"
 
     def _place_border(self) -> None:
-        """Where the person put it in this layout, else where the columns want it."""
+        """Put the border where the person had it in this layout, else where the columns want it."""
         share, whole = self.memory.recall(self._share, 0.0), self._whole
         self.set_class(self._beside, "-wide")
         self.set_class(0 < share < 1, "-split")
@@ -301,7 +300,7 @@ class Panes(Vertical):
         self._give(size)
 
     def _give(self, size: int | None) -> None:
-        """So many cells to the table; None leaves it to the style sheet."""
+        """Give the table so many cells; None leaves it to the style sheet."""
         given = (size, None) if self._beside else (None, size)
         if given != self._given:  # setting a style lays out and paints the whole screen
             self._given = given
@@ -374,7 +373,7 @@ class Panes(Vertical):
         self.post_message(self.Moved())
 
     def _request_resources(self) -> None:
-        """What the kernels of the tuning under the cursor take, where that can be known."""
+        """Load what the kernels of the tuning under the cursor use, where that is known."""
         row = self.table.current
         if row is None:
             self._requested = None  # the details have forgotten the footprints
@@ -396,7 +395,7 @@ class Panes(Vertical):
             self.detail.show_footprints(footprints)
 
     def _look_up(self, ours: list[Choice]) -> dict[str, Footprint]:
-        """In a thread, where the templates and the toolchain are loaded, which takes long."""
+        """Look the kernels up, in a thread: templates and toolchain take long to load."""
         from rocm_tui.render.side_by_side import tell
         from rocm_tui.session.kernel_resources import KernelResources
 
@@ -463,7 +462,7 @@ class Panes(Vertical):
         return read(text, self.saved_filters)
 
     def _fault(self, text: str) -> str:
-        """What cannot be read of a filter; empty where all can."""
+        """Return the first fault of a filter, or an empty string."""
         return next((fault.what for fault in self._read(text).faults), "")
 
     def _offers(self, text: str) -> list[Offer]:
@@ -478,7 +477,7 @@ class Panes(Vertical):
 
     @on(FilterBar.Changed)
     def _filter_changed(self, event: FilterBar.Changed) -> None:
-        """Of half a word at the end, which nothing passes, the rest is shown meanwhile."""
+        """Filter the rows; a half-typed last word that nothing passes is left out meanwhile."""
         text, _, _ = order_in(event.text)
         reading = self._read(text)
         if event.typing and not self.table.count_passing(reading.query) and self._offers(text):

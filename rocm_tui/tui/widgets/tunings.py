@@ -14,8 +14,7 @@ from textual.message import Message
 
 from rocm_tui.config.places import config_given
 from rocm_tui.harmless import plain
-from rocm_tui.render import tunings
-from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render import tunings as tuning_lines
 from rocm_tui.render.jobs import mark
 from rocm_tui.render.shares import SHARES
 from rocm_tui.render.table import GAP, Line, Slot, Span, fit, heading, natural, short_op, slot_at
@@ -35,6 +34,7 @@ from rocm_tui.session.grouping import (
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
+from rocm_tui.session.query.grammar import Query
 from rocm_tui.session.query.match import ordered, placer
 from rocm_tui.session.sessions import short_names
 from rocm_tui.tui.base import BaseApp
@@ -43,7 +43,6 @@ from rocm_tui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:  # types only: jobs and filters are asked for later
     from rocm_tui.jobs.queue import Job
-    from rocm_tui.session.query.grammar import Query
 
 SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
 """The orders that a key goes through; a click on a heading has any column's."""
@@ -60,7 +59,7 @@ _EDGES = 3
 
 
 def _alike(entry: Entry, other: Entry) -> bool:
-    """Whether two lines are of the same thing, at two moments."""
+    """Return whether two entries are the same row or group, at two moments."""
     if isinstance(entry, Row) or isinstance(other, Row):
         return isinstance(entry, Row) and isinstance(other, Row) and entry.key == other.key
     return type(entry) is type(other) and entry.group == other.group
@@ -68,7 +67,7 @@ def _alike(entry: Entry, other: Entry) -> bool:
 
 def _widths(row: Row) -> tuple[int, ...]:
     """Cells that the contents of the measured columns take."""
-    cells = tuning_cells.cells(row, 0.0, keys=_MEASURED)
+    cells = tuning_lines.cells(row, 0.0, keys=_MEASURED)
     return tuple([cell_len(text) for text, _ in cells.values()])
 
 
@@ -83,7 +82,7 @@ def _hidden() -> frozenset[str]:
 
 
 class TuningLines:
-    """What `measure` was last told of decides the columns."""
+    """Draw entries; the rows of the last `measure` decide the columns."""
 
     def __init__(self) -> None:
         self._slots: tuple[Slot, ...] = ()
@@ -102,13 +101,13 @@ class TuningLines:
         ops = {row.tuning.op for row in rows}
         self._wants["op"] = max((cell_len(short_op(op)) for op in ops), default=0)
         if len(rows) > _SAMPLE:  # the others may hold wider ones
-            for column in tuning_cells.COLUMNS:
+            for column in tuning_lines.COLUMNS:
                 if self._wants.get(column.key):
                     self._wants[column.key] = max(column.least, self._wants[column.key])
         # Columns of one width say it themselves: 0 is no content that asks for less.
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        differing, names = tunings.facet_fields(rows, self._differing.of, self._sources.of)
-        for key in tunings.FACET_KEYS - differing.keys():
+        differing, names = tuning_lines.facet_fields(rows, self._differing.of, self._sources.of)
+        for key in tuning_lines.FACET_KEYS - differing.keys():
             self._wants.pop(key, None)
         if "source" in differing:
             self._wants["source"] = max(map(cell_len, names.values()))
@@ -125,26 +124,26 @@ class TuningLines:
     @property
     def wanted(self) -> int:
         """Cells in which no column is cut or left out."""
-        return natural(tuning_cells.COLUMNS, self._wants)
+        return natural(tuning_lines.COLUMNS, self._wants)
 
     def slots(self, width: int) -> tuple[Slot, ...]:
         """The columns that so many cells have room for."""
         state = (width, *self._wants.items())
         if state != self._fitted:
             self._fitted = state
-            self._slots = fit(tuning_cells.COLUMNS, self._wants, width)
+            self._slots = fit(tuning_lines.COLUMNS, self._wants, width)
         return self._slots
 
     def line(self, entry: Entry, by: str, width: int, now: float, job: Job | None) -> Line:
-        """How an entry of a list grouped `by` that is shown; `job` is about it."""
+        """Draw an entry of a list grouped `by` that; `job` is about it."""
         if isinstance(entry, Heading):
-            return tunings.heading_line(entry, by, self._names)
+            return tuning_lines.heading_line(entry, by, self._names)
         if isinstance(entry, Folded):
-            return tunings.folded_line(entry)
+            return tuning_lines.folded_line(entry)
         return self._drawn(entry, self.slots(width), now, job)
 
     def _drawn(self, row: Row, slots: tuple[Slot, ...], now: float, job: Job | None) -> Line:
-        cells = tuning_cells.cells(row, now, self._names, [slot.column.key for slot in slots])
+        cells = tuning_lines.cells(row, now, self._names, [slot.column.key for slot in slots])
         place = "lead" if "lead" in cells else "gain"  # a narrow screen has no lead
         if job is not None and place in cells:
             runs = row.tuning.state == "running" and place == "lead"
@@ -200,12 +199,12 @@ class TuningsTable(LineView):
 
     @property
     def entry(self) -> Entry | None:
-        """What the line under the cursor shows."""
+        """The entry of the line under the cursor."""
         return self.entries[self.cursor] if self.cursor < len(self.entries) else None
 
     @property
     def facts(self) -> Facts:
-        """What the fields say of the rows, as far as the sessions are known."""
+        """The values of the fields, as far as the sessions are known."""
         if self._facts is None:
             self._facts = Facts(Known(cast(BaseApp, self.app).feed.model.sessions))
         return self._facts
@@ -228,7 +227,7 @@ class TuningsTable(LineView):
         return BY_NAME[names[(at + 1) % len(names)]]
 
     def _has_values(self, field: QueryField) -> bool:
-        """Whether anything is known of it; that rows come one after another always is."""
+        """Whether any row has a value of this field; the age always has one."""
         if field.moving:
             return True
         place = placer(field, self.facts)
@@ -298,7 +297,7 @@ class TuningsTable(LineView):
         self.sync()
 
     def count_passing(self, query: Query) -> int:
-        """How many rows a filter would let through."""
+        """Count the rows that a filter would let through."""
         return len(self._passing(query))
 
     def _passing(self, query: Query) -> list[Row]:
@@ -307,7 +306,7 @@ class TuningsTable(LineView):
         return list(filter(predicate(query, self.facts), self._all))
 
     def completion(self, saved: Mapping[str, str]) -> Completion:
-        """What may follow in a filter over these rows."""
+        """Return the completions of a filter over these rows."""
         return Completion(self._all, self.facts, saved)
 
     def _order(self, *, follow: bool) -> None:
