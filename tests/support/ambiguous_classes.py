@@ -6,16 +6,7 @@ of a name, remove the name.
 
 AMBIGUOUS = frozenset(
     """
-    Agreement Asked Call Change Code Compiled Device Differing Done Doubt Ended Entry Facts
-    Finding Gain Gone GraphText Group Hit Kernel Limits Mark Member News Offer Pair Part Place
-    Process Program Progress Proof Proposal Pulse Reader Record Row Rule Run Share Single Site
-    Standing Start Step Table Taken TemplateKernel Told Trouble Use Wanted Work
-    Access Agreement Answer Asked Bench Call Calls Change Code Compile Compiled Computed
-    Device Difference Digit Done Doubt Ended Entry Facts Gone Gpu
-    Group Kernel Library Limits Mark Member NotCompiled NotMeasured
-    NotTried NotTuned NotVerified Offer Options Place Process Program Progress
-    Pulse Reader Record Refused Row Rule Run Seen Share Single
-    SingleChoice Site Source Start Step Sums Table TemplateKernel Told
-    Trouble Unit Visits Wanted WrongResult
+    Agreement Asked Call Change Code Device Doubt Entry Facts Group Kernel Limits Mark Member Place
+    Process Program Progress Reader Row Share Step Table TemplateKernel Told
     """.split()
 )
