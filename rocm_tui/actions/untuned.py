@@ -14,8 +14,8 @@ from backend.model.choice import Choice
 from backend.model.problem import Problem, Shape, parse_inputs_key
 from backend.model.tuning import Tuning
 from backend.sharing.share import FORMAT, SharedPin, read_share
-from rocm_tui.actions.fleet import Asked
 from rocm_tui.errors import NoSuchSource
+from rocm_tui.fleet.units import Asked
 from rocm_tui.ingest.untuned import Asks, in_words, is_table, read_log, read_table
 from rocm_tui.jobs.tune import NotTunable, problem_of
 

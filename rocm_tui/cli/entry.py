@@ -27,11 +27,10 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class LazyCommand(NamedTuple):
-    """A command that is not loaded yet; a hidden one is started by other commands only."""
+    """A command that is not loaded yet."""
 
     module: str
     help: str
-    hidden: bool = False
 
 
 GROUPS: dict[str, dict[str, LazyCommand]] = {
@@ -76,9 +75,7 @@ GROUPS: dict[str, dict[str, LazyCommand]] = {
         "completion": LazyCommand("setup", "Print the completion script of a shell."),
     },
 }
-GROUPS["Setup"] |= {
-    "agent": LazyCommand("agent", "Tune on one device for a fleet.", hidden=True),
-}
+GROUPS["Setup"] |= {}
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
@@ -106,19 +103,13 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [
-                        (name, command.help)
-                        for name, command in commands.items()
-                        if not command.hidden
-                    ]
-                )
+                formatter.write_dl([(name, command.help) for name, command in commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [
             CompletionItem(name, help=command.help)
             for name, command in COMMANDS.items()
-            if name.startswith(incomplete) and not command.hidden
+            if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 

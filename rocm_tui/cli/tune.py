@@ -13,7 +13,6 @@ from backend.disk.layout import Layout
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
-from rocm_tui.actions.fleet import Asked
 from rocm_tui.actions.sources import load_model, pick_row, require_read
 from rocm_tui.actions.tune import (
     distinct,
@@ -28,6 +27,7 @@ from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.environment import CPU
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
+from rocm_tui.fleet.units import Asked
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.tune import SPACES, SingleChoice, TuneOptions, problem_of, tune, words_of
 from rocm_tui.render.jobs import problem_title
@@ -68,18 +68,8 @@ from rocm_tui.session.model import Model, Row
 @click.option(
     "--fleet", multiple=True, metavar="WORDS", help="Tune on local, local:4, local:cpu or ray."
 )
-@click.option(
-    "--resume",
-    is_flag=False,
-    flag_value="",
-    metavar="[RUN]",
-    help="Continue a run of a fleet (default: the latest).",
-)
+@click.option("--missing", is_flag=True, help="With --fleet: skip what the cache has times for.")
 @click.option("--repeat", type=int, default=1, metavar="N", help="Tune each problem on N devices.")
-@click.option("--split", type=float, metavar="SECONDS", help="Split problems that may take longer.")
-@click.option(
-    "--canary/--no-canary", default=None, help="Let each device tune one short problem first."
-)
 @click.option("device_class", "--class", metavar="CLASS", help="Of unlike devices: which to keep.")
 @click.option(
     "--compile-only", metavar="ARCH[:UNITS]", help="Compile our templates for gfx942[:228] only."
@@ -130,11 +120,13 @@ def tune_command(**given: Any) -> int:
         device=args.device,
         budget_name="--budget",
     )
-    if args.all_devices and (args.fleet or args.resume is not None):
+    if args.all_devices and args.fleet:
         raise UsageError("--all-devices goes without --fleet")
     if args.compile_only is not None and not args.fleet:
         raise UsageError("--compile-only goes with --fleet: local:cpu:4, ...")
-    if args.fleet or args.resume is not None:
+    if args.missing and not args.fleet:
+        raise UsageError("--missing goes with --fleet")
+    if args.fleet:
         from rocm_tui.cli.tune_fleet import tune_on_fleet  # with what a fleet needs
 
         return tune_on_fleet(args, layout, options, lambda: _problems(args, layout))

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.toolchain.target import amdgpu
+from backend.wire.codec import to_json
 from backend.wire.jobs import Gpu
 from rocm_tui import say
-from rocm_tui.actions.fleet import Asked, Run, Wanted, compile_only, units_of
 from rocm_tui.cli.common import CommandArguments, ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.errors import UsageError
-from rocm_tui.fleet.messages import Unit
+from rocm_tui.fleet.facts import FleetOptions
+from rocm_tui.fleet.local import LocalDevices
+from rocm_tui.fleet.results import Results, UnitResults
+from rocm_tui.fleet.units import Asked, Unit, units_of
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.tune import TuneOptions
-from rocm_tui.render.fleets import agents_json, line_of_run, outcome, run_json, units_json
+from rocm_tui.session.numbers import running
 
 _EVERY = 30.0
 """Seconds between two lines of progress where stderr is no terminal."""
@@ -33,133 +37,217 @@ def tune_on_fleet(
 ) -> int:
     """Raises UsageError, RocmTuiErrors and StoreErrors."""
     if args.device is not None:
-        raise UsageError("--device goes without --fleet: a fleet's words say its devices")
+        raise UsageError("--device goes without --fleet, which names the devices")
     if args.repeat < 1:
         raise UsageError("--repeat is a number of devices, 1 or more")
-    if args.split is not None and not 0 < args.split < math.inf:
-        raise UsageError("--split is a number of seconds above 0")
-    wanted = Wanted(
-        fleet=tuple(args.fleet),
+    cluster = next((word for word in args.fleet if word.startswith("ray")), None)
+    if cluster is not None and len(args.fleet) > 1:
+        raise UsageError("a Ray cluster is a fleet of its own: give one --fleet")
+    if any(word.startswith("ssh") for word in args.fleet):
+        raise UsageError("fleets over ssh were removed: start a Ray cluster and use --fleet ray")
+    units = units_of(problems(), options)
+    if args.dry_run or not units:
+        return _list(units, args.json)
+    if args.compile_only is not None:
+        if cluster is not None:
+            raise UsageError("--compile-only goes with --fleet local:cpu:N")
+        return _compile(layout, args, units, _gpu(args.compile_only))
+    results = Results(layout, units, workers_write=cluster is None)
+    progress = _Progress(results)
+    wanted = FleetOptions(
         repeat=args.repeat,
-        canary=args.canary,
+        missing=args.missing,
         device_class=args.device_class,
         python=args.python,
-        command=tuple(sys.argv),
+        tell=progress.tell,
+        look=progress.look,
     )
-    if args.resume is not None:
-        if args.words or args.from_log or args.all or args.split is not None:
-            raise UsageError("--resume goes on with what the run was to tune; name no more")
-        run = Run.resume(layout, wanted, args.resume or None)
+    try:
+        with ended_by_signals():
+            if cluster is not None:
+                _tune_on_cluster(cluster, results, wanted)
+            else:
+                with LocalDevices(layout, args.fleet, args.python) as devices:
+                    devices.tune(results, wanted)
+    except (KeyboardInterrupt, SystemExit):
+        progress.tell("ended; the results so far are in the cache: --missing tunes the others")
+        raise
+    finally:
+        progress.line.show("")
+    return _report(results, progress, args)
+
+
+def _tune_on_cluster(word: str, results: Results, wanted: FleetOptions) -> None:
+    from rocm_tui.fleet.cluster import Cluster, ray_address  # with what a cluster needs
+
+    with Cluster(ray_address(word)) as cluster, ended_by_signals():  # Ray has set its own
+        cluster.tune(results, wanted)
+
+
+@dataclass
+class _Progress:
+    """A line on stderr that changes as results come; now and then one where stderr is a file."""
+
+    results: Results
+    began: float = field(default_factory=time.time)
+    line: LiveLine = field(default_factory=lambda: LiveLine("tune"))
+    said: float = field(default_factory=time.monotonic)
+
+    @property
+    def a_minute(self) -> float:
+        return self.results.count("merged") * 60 / max(1e-3, time.time() - self.began)
+
+    def tell(self, text: str) -> None:
+        self.line.show("")
+        say.err(plain(text))
+
+    def look(self) -> None:
+        text = self._text()
+        self.line.show(text)
+        if not sys.stderr.isatty() and time.monotonic() - self.said >= _EVERY:
+            self.said = time.monotonic()
+            say.err(text)
+
+    def _text(self) -> str:
+        """`12 of 40 tuned · 8 devices · 3.1 a minute · about 9 min to go`."""
+        results, rate = self.results, self.a_minute
+        left, failed = results.count("left"), results.count("failed")
+        of = len(results.units) - results.count("skipped")
+        parts = [
+            f"{results.count('merged')} of {of} tuned",
+            counted(failed, "failure") if failed else "",
+            counted(len(results.devices), "device") if results.devices else "waiting for devices",
+            f"{rate:.1f} a minute" if rate else "",
+            f"about {running(left * 60 / rate)} to go" if rate and left else "",
+        ]
+        return " · ".join(filter(None, parts))
+
+
+def _report(results: Results, progress: _Progress, args: CommandArguments) -> int:
+    units = results.units.values()
+    if args.json:
+        say.out_json(_results_json(results, progress, args.fleet))
     else:
-        units = units_of(problems(), options, args.split)
-        _tell_unsplit(units, args.split)
-        if args.dry_run or not units:
-            return _list(units, args.json)
-        if args.compile_only is not None:
-            return _compile(layout, wanted, units, _gpu(args.compile_only), args.json)
-        run = Run.begin(layout, wanted, units)
-    with run, ended_by_signals():
-        _work(run)
-        return _report(run, args.json)
+        say.out(_outcome(results))
+        for unit in results.disagreements:
+            say.out(
+                plain(f"{unit.unit.title}: this winner holds on {unit.holds} of {unit.of} devices")
+            )
+    for unit in units:
+        if unit.state == "failed" and not args.json:
+            why = "; ".join(f"{name}: {reason}" for name, reason in unit.reasons.items())
+            say.err(plain(f"{unit.unit.title} was not tuned: {why}"))
+    return ExitCode.of(not results.count("failed") and not results.count("left"))
+
+
+def _outcome(results: Results) -> str:
+    """What came of all, in a line."""
+    counts = {state: results.count(state) for state in ("failed", "single", "skipped", "left")}
+    have = "has" if counts["single"] == 1 else "have"
+    disagree = len(list(results.disagreements))
+    parts = [
+        f"{counted(results.count('merged'), 'problem')} of {len(results.units)} tuned and in the "
+        "cache",
+        f"{counts['failed']} failed" if counts["failed"] else "",
+        f"{counts['single']} {have} one choice: nothing to tune" if counts["single"] else "",
+        f"{counts['skipped']} left out" if counts["skipped"] else "",
+        f"{counts['left']} left" if counts["left"] else "",
+        f"devices disagree on {disagree}" if disagree else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _results_json(results: Results, progress: _Progress, words: Iterable[str]) -> dict[str, Any]:
+    units = list(results.units.values())
+    done = [name for unit in units for name in unit.results]
+    failed = [name for unit in units for name in unit.reasons]
+    return {
+        "fleet": list(words),
+        "started": progress.began,
+        "units": len(units),
+        "merged": results.count("merged"),
+        "failed": results.count("failed"),
+        "single": results.count("single"),
+        "skipped": results.count("skipped"),
+        "left": results.count("left"),
+        "a_minute": progress.a_minute,
+        "system_hash": results.chosen.system_hash,
+        "device_class": results.chosen.device_class,
+        "agents": [
+            {
+                "agent": name,
+                "why": None,
+                "done": done.count(name),
+                "failed": failed.count(name),
+                "facts": to_json(facts),
+            }
+            for name, facts in sorted(results.devices.items())
+        ]
+        + [
+            {"agent": name, "why": why, "done": 0, "failed": 0, "facts": None}
+            for name, why in sorted(results.refused.items())
+        ],
+        "problems": [_unit_json(unit) for unit in units],
+    }
+
+
+def _unit_json(unit: UnitResults) -> dict[str, Any]:
+    merged = unit.merged_from is not None
+    return {
+        "unit": unit.unit.id,
+        "title": unit.unit.title,
+        "state": unit.state,
+        "agents": list(unit.results),
+        "reasons": list(unit.reasons.values()),
+        "merged_from": unit.merged_from,
+        "winner": unit.winner if merged else None,
+        "holds": unit.holds if merged else None,
+        "of": unit.of if merged else None,
+    }
+
+
+def _list(units: Sequence[Unit], as_json: bool) -> int:
+    if as_json:
+        words = [
+            {"unit": unit.id, "title": unit.title, "weight": unit.weight, "calls": unit.calls}
+            for unit in units
+        ]
+        say.out_json({"units": words})
+    for unit in () if as_json else units:
+        say.out(plain(f"{unit.id}  {unit.title}  about {unit.weight:.0f} s"))
+    return ExitCode.of(bool(units))
 
 
 def _gpu(text: str) -> Gpu:
     """`gfx942`, `gfx942:228`. Raises UsageError."""
     arch, _, units = text.partition(":")
     try:
-        known = amdgpu(arch).known
+        card = amdgpu(arch).known
     except ValueError:
-        known = None
+        card = None
     many = int(units) if units.isascii() and units.isdecimal() else 0
-    if known is not None and not units:
-        many = known.compute_units
-    if known is None or not many:
+    if card is not None and not units:
+        many = card.compute_units
+    if card is None or not many:
         raise UsageError(
             f"--compile-only takes an AMD GPU and its compute units, as gfx942:304, not {text}"
         )
     return Gpu(arch, many)
 
 
-def _compile(layout: Layout, wanted: Wanted, units: Sequence[Unit], gpu: Gpu, as_json: bool) -> int:
-    with ended_by_signals():
-        ahead = compile_only(layout.root, wanted, units, gpu, lambda text: say.err(plain(text)))
-    total, why = ahead.total, dict(ahead.reasons)
-    why |= dict.fromkeys(ahead.left, "no agent was left to compile it")
-    if as_json:
-        counts = {"compiled": total.compiled, "found": total.found, "failed": total.failed}
-        say.out_json({**counts, "not_compiled": why})
+def _compile(layout: Layout, args: CommandArguments, units: Sequence[Unit], gpu: Gpu) -> int:
+    ours = [unit for unit in units if unit.job.templates and not unit.on_cpu]
+    with ended_by_signals(), LocalDevices(layout, args.fleet, args.python) as devices:
+        done = devices.compile_only(ours, gpu)
+    counts = done.counts
+    if args.json:
+        say.out_json({**counts, "not_compiled": done.reasons})
     else:
-        failed = f", {total.failed} failed" if total.failed else ""
-        compiled = counted(total.compiled, "choice")
-        say.out(f"{compiled} compiled for {gpu.arch}, {total.found} found{failed}")
-    for title, reason in why.items():
+        failed = f", {counts['failed']} failed" if counts["failed"] else ""
+        compiled = counted(counts["compiled"], "choice")
+        say.out(f"{compiled} compiled for {gpu.arch}, {counts['found']} found{failed}")
+    for line in sorted(done.languages_off):
+        say.err(plain(f"not compiled: {line}"))
+    for title, reason in done.reasons.items():
         say.err(plain(f"{title}: {reason}"))
-    return ExitCode.of(not why and total.compiled + total.found > 0)
-
-
-def _tell_unsplit(units: Sequence[Unit], split: float | None) -> None:
-    for unit in units:
-        if split is not None and unit.weight > split and not (unit.after or unit.part_of):
-            say.err(
-                plain(
-                    f"{unit.title} is tuned on one device: it may take {unit.weight:.0f} s, but "
-                    "too few of its choices are known by their hashes to split it"
-                )
-            )
-
-
-def _list(units: Sequence[Unit], as_json: bool) -> int:
-    if as_json:
-        told = [
-            {"unit": u.id, "title": u.title, "weight": u.weight, "calls": u.calls} for u in units
-        ]
-        say.out_json({"units": told})
-    for unit in () if as_json else units:
-        say.out(plain(f"{unit.id}  {unit.title}  about {unit.weight:.0f} s"))
-    return ExitCode.of(bool(units))
-
-
-def _work(run: Run) -> None:
-    line = LiveLine(f"run {run.name}")
-    said = [time.monotonic()]
-
-    def look() -> None:
-        text = line_of_run(run.standing, time.time())
-        line.show(text)
-        if not sys.stderr.isatty() and time.monotonic() - said[0] >= _EVERY:
-            said[0] = time.monotonic()
-            say.err(text)
-
-    def tell(text: str) -> None:
-        line.show("")
-        say.err(plain(text))
-
-    def opened() -> None:
-        tell(f"run {run.name}: {run.summary}")
-
-    line.show(plain(f"asking {', '.join(run.fleet)} for devices"))
-    try:
-        run.work(tell=tell, look=look, opened=opened)
-    except (KeyboardInterrupt, SystemExit):
-        line.show("")
-        say.err(f"ended; go on with: rocm-tui tune --resume {run.name}")
-        raise
-    finally:
-        line.show("")
-
-
-def _report(run: Run, as_json: bool) -> int:
-    standing, now = run.standing, time.time()
-    counts = standing.counts()
-    if as_json:
-        document = run_json(standing, False, now)
-        document |= {"agents": agents_json(standing.agents)}
-        document |= {"problems": units_json(list(standing.units.values()))}
-        say.out_json(document)
-    else:
-        say.out(outcome(standing))
-        for unit, _, many, of in standing.disagreements():
-            say.out(plain(f"{unit.unit.title}: this winner holds on {many} of {of} devices"))
-    if counts.left:
-        say.err(f"{counted(counts.left, 'problem')} left; rocm-tui tune --resume {run.name}")
-    return ExitCode.of(counts.ok)
+    return ExitCode.of(not done.reasons and counts["compiled"] + counts["found"] > 0)

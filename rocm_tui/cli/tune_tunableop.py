@@ -26,7 +26,6 @@ _NOT_WITH = (
     ("search_space", "--search-space"),
     ("templates", "--templates"),
     ("fleet", "--fleet"),
-    ("resume", "--resume"),
     ("compile_only", "--compile-only"),
 )
 

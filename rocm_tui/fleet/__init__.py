@@ -1,1 +1,1 @@
-"""Tuning on many devices and hosts: agents that work, transports to them, a driver that merges."""
+"""Tuning many problems at once: on the devices of this machine, or on a Ray cluster."""

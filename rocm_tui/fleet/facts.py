@@ -1,25 +1,77 @@
-"""What is told of a device beside its results: facts that tell two cards apart, and how it is doing
-while it works."""
+"""What a device and its torch are, and whether its times belong into one cache with others."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 import socket
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
-from backend.measure.devices import Device, Readers, gpus, processor
-from backend.measure.sensors import SYSFS, DeviceState, SensorReading
+from backend.measure.sensors import SYSFS
+from backend.pins.file import is_file_name
 from backend.wire.jobs import Environment
 from rocm_tui.environment import CPU
-from rocm_tui.fleet.messages import Facts
+from rocm_tui.errors import RocmTuiError
 
-_MODULES = ("amdgpu", "nvidia")
-_NUMBERS = re.compile(r"[\w.+-]{1,64}")
+SHOWN = 12
+"""Digits of a system hash that a person sees."""
+_WORD = re.compile(r"[\w.+-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A device and the torch that tunes on it; None and empty where it is not known.
+
+    `partition` is how an MI300 is divided (SPX/NPS1, ...), `bus` its PCI address.
+    """
+
+    host: str = ""
+    device: str = ""
+    arch: str | None = None
+    compute_units: int | None = None
+    partition: str | None = None
+    bus: str | None = None
+    system_hash: str = ""
+    torch: str = ""
+    triton: str | None = None
+    hip: str | None = None
+    cuda: str | None = None
+    driver: str | None = None
+
+    @property
+    def device_class(self) -> str:
+        """What must be the same for times to be compared: cards of one system hash may differ in
+        it. `gfx942, 304 CUs, SPX/NPS1`; a CPU is one class."""
+        units = f"{self.compute_units} CUs" if self.compute_units is not None else ""
+        parts = (self.arch or self.device, units, self.partition or "")
+        return ", ".join(part for part in parts if part) or "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The system hash and the class of the devices whose times go into the cache."""
+
+    system_hash: str
+    device_class: str
+
+
+class NoTuningDevice(RocmTuiError):
+    """There is no device to tune on."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """How the problems are to be tuned. `missing`: not those that have times in the cache; `tell`
+    gets lines for a person, `look` is called now and then."""
+
+    repeat: int = 1
+    missing: bool = False
+    device_class: str | None = None
+    python: str | None = None
+    tell: Callable[[str], None] = lambda text: None
+    look: Callable[[], None] = lambda: None
 
 
 def host_name() -> str:
@@ -27,11 +79,9 @@ def host_name() -> str:
     return socket.gethostname().partition(".")[0] or "localhost"
 
 
-def facts_of(
-    environment: Environment, device: str | None, root: Path = SYSFS, shared: Path | None = None
-) -> Facts:
-    """Of the device that a worker saw, and of its torch; `shared` is the cache dir of its host."""
-    gpu = device != CPU and environment.gpu
+def facts_of(environment: Environment, on_cpu: bool, root: Path = SYSFS) -> Facts:
+    """The device that a worker saw, and its torch."""
+    gpu = environment.gpu and not on_cpu
     return Facts(
         host=host_name(),
         device=(environment.device or "") if gpu else CPU,
@@ -45,19 +95,7 @@ def facts_of(
         hip=environment.hip,
         cuda=environment.cuda,
         driver=_driver(root, environment) if gpu else None,
-        compilers=environment.compilers if gpu else {},
-        store=_store(shared),
     )
-
-
-def _store(shared: Path | None) -> str:
-    """The same on all hosts that have one folder there, by one path: Triton's cache names its files
-    by their whole paths."""
-    if shared is None:
-        return ""
-    with contextlib.suppress(OSError):
-        return f"{(shared / 'rocm_tui').stat().st_ino} {shared}"
-    return ""
 
 
 def _partition(root: Path, bus: str | None) -> str | None:
@@ -69,55 +107,57 @@ def _partition(root: Path, bus: str | None) -> str | None:
 
 def _driver(root: Path, environment: Environment) -> str | None:
     """The version of the module; a driver that came with the kernel has the kernel's."""
-    module = _MODULES[0] if environment.hip else _MODULES[1]
+    module = "amdgpu" if environment.hip else "nvidia"
     version = _word(root / "module" / module / "version")
     return f"{module} {version}" if version else None
 
 
 def _word(path: Path) -> str:
     try:
-        match = _NUMBERS.match(path.read_text().strip())
+        match = _WORD.match(path.read_text().strip())
     except (OSError, UnicodeDecodeError):
         return ""
     return match.group() if match else ""
 
 
-class Pulse:
-    """How a device is doing, read in a thread of its own: a driver that hangs delays nobody."""
-
-    def __init__(self, device: Device | None) -> None:
-        self._states: list[DeviceState] = []
-        ours = [replace(device, read=partial(self._noted, device.read))] if device else []
-        self._readers = Readers(ours)
-
-    def _noted(self, read: Callable[[], SensorReading]) -> SensorReading:
-        reading = read()
-        self._states.append(reading.state)
-        return reading
-
-    def ask(self) -> None:
-        """Let it be read again."""
-        self._readers.ask()
-
-    def state(self) -> DeviceState:
-        """As it was read last."""
-        seen = self._readers.seen()
-        reading = seen[0].reading if seen else None
-        return reading.state if reading else DeviceState()
-
-    def medians(self) -> tuple[float | None, float | None]:
-        """Clock in MHz and power in watts since they were asked for last."""
-        states, self._states = self._states, []
-        clocks = [state.clock_mhz for state in states if state.clock_mhz is not None]
-        powers = [state.power_w for state in states if state.power_w is not None]
-        return (median(clocks) if clocks else None, median(powers) if powers else None)
-
-    def stop(self) -> None:
-        self._readers.stop()
+def choose(devices: Mapping[str, Facts], wanted: str | None) -> Chosen | None:
+    """Return the class that most of the devices have; with `wanted` that one (the first digits of a
+    system hash, or words of a class). None where no device has it."""
+    counts = Counter(
+        (facts.system_hash, facts.device_class)
+        for facts in devices.values()
+        if is_file_name(facts.system_hash)
+    )
+    fitting = [
+        pair
+        for pair in counts
+        if wanted is None or pair[0].startswith(wanted) or _is_about(wanted, pair[1])
+    ]
+    return Chosen(*min(fitting, key=lambda pair: (-counts[pair], pair))) if fitting else None
 
 
-def device_of(facts: Facts, found: Callable[[], list[Device]] = gpus) -> Device | None:
-    """The device that drivers tell of; None where nobody tells which it is."""
-    if facts.device == CPU:
-        return processor()
-    return next((device for device in found() if device.place == facts.bus), None)
+def _is_about(wanted: str, device_class: str) -> bool:
+    parts = [part.casefold() for part in device_class.split(", ")]
+    return all(word.strip().casefold() in parts for word in wanted.split(","))
+
+
+def refusal(facts: Facts, chosen: Chosen) -> str:
+    """Why times of such a device do not belong into the file; empty where they do."""
+    if facts.system_hash != chosen.system_hash:
+        return (
+            f"{facts.host} has the system hash {facts.system_hash[:SHOWN]}, the run "
+            f"{chosen.system_hash[:SHOWN]}: another GPU, torch or Triton ({_versions(facts)}), so "
+            "PyTorch reads another file there"
+        )
+    if facts.device_class != chosen.device_class:
+        return (
+            f"{facts.host} has {facts.device_class}, the run {chosen.device_class}: one system "
+            "hash, but times of unlike devices do not go into one file; choose with --class"
+        )
+    return ""
+
+
+def _versions(facts: Facts) -> str:
+    parts = [f"torch {facts.torch}", f"triton {facts.triton}" if facts.triton else ""]
+    parts += [f"HIP {facts.hip}" if facts.hip else "", facts.device_class]
+    return ", ".join(part for part in parts if part)

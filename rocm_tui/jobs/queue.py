@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
@@ -42,7 +42,12 @@ _PATIENCE = 3.0
 class Order:
     """What somebody wants done. `work` gets a function that does a job in a worker, and says in a
     line what came out; it may raise RocmTuiError. `lane` is what it takes for itself: a device.
-    `command` does the same in a shell."""
+    `command` does the same in a shell.
+
+    `other_lanes` are further devices that may do it instead, with the environments of their
+    workers. The first that is free does it; where its worker gives no result, another one of them
+    tries once more.
+    """
 
     kind: JobKind
     title: str
@@ -52,6 +57,7 @@ class Order:
     key: TuningKey | None = None
     tuning: str | None = None
     command: str = ""
+    other_lanes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,9 @@ class Job:
 class _Entry:
     order: Order
     job: Job
+    lanes: dict[str, Mapping[str, str]]
+    """The devices that may do it, with the environments of their workers."""
+    retried: bool = False
     worker: Worker | None = None
     thread: threading.Thread | None = None
 
@@ -115,6 +124,11 @@ class QueueRun:
 
     def at(self, layout: Layout) -> RunJob:
         return replace(self, layout=layout)
+
+    @property
+    def lane(self) -> str:
+        """The device that does it."""
+        return self.entry.job.device
 
     def tell(self, step: str, done: int = 0, total: int = 0, left: float | None = None) -> None:
         """`done` of `total` parts are done; `left` are the seconds of the budget that are left."""
@@ -155,7 +169,7 @@ class JobQueue:
     # What a screen does.
 
     def submit(self, order: Order) -> Job:
-        """Put `order` behind the others of its device."""
+        """Put `order` behind the others of its devices."""
         with self._lock:
             self._last_id += 1
             job = Job(
@@ -169,9 +183,10 @@ class JobQueue:
                 state="queued",
                 asked=time.time(),
             )
-            self._entries[job.id] = _Entry(order, job)
+            lanes = {order.lane: order.env, **order.other_lanes}
+            entry = self._entries[job.id] = _Entry(order, job, lanes)
             self._forget_old()
-            self._next(order.lane)
+            self._start_on(entry.lanes)
         self._ring()
         return self._entries[job.id].job
 
@@ -230,14 +245,19 @@ class JobQueue:
 
     # What the threads do.
 
+    def _start_on(self, lanes: Iterable[str]) -> None:
+        """Start the oldest job that waits for each of these devices. The lock is held."""
+        for lane in lanes:
+            self._next(lane)
+
     def _next(self, lane: str) -> None:
         """Start the oldest job that waits for a free device. The lock is held."""
         if lane in self._running or self._stopping:
             return
         for entry in self._entries.values():
-            if entry.job.state == "queued" and entry.order.lane == lane:
+            if entry.job.state == "queued" and lane in entry.lanes:
                 self._running[lane] = entry
-                entry.job = replace(entry.job, state="running", started=time.time())
+                entry.job = replace(entry.job, state="running", device=lane, started=time.time())
                 name = f"job {entry.job.id}"
                 entry.thread = threading.Thread(
                     target=self._work, args=(entry,), name=name, daemon=True
@@ -249,13 +269,28 @@ class JobQueue:
         try:
             outcome = entry.order.work(QueueRun(self, entry))
         except (RocmTuiError, StoreError) as error:
-            self._finish(entry, "failed", reason=str(error))
+            if not (isinstance(error, JobError) and self._retry(entry)):
+                self._finish(entry, "failed", reason=str(error))
         except Exception as error:  # the outermost boundary: the screen lives on
             trace = traceback.format_exc().splitlines()
             entry.job = replace(entry.job, log=(*entry.job.log, *map(plain, trace)))
             self._finish(entry, "failed", reason=f"{type(error).__name__}: {error}")
         else:
             self._finish(entry, "done", outcome=outcome)
+
+    def _retry(self, entry: _Entry) -> bool:
+        """Queue a job again, once, for the devices that have not had it; False without any."""
+        with self._lock:
+            lane = entry.job.device
+            lanes = {name: env for name, env in entry.lanes.items() if name != lane}
+            if entry.retried or not lanes or entry.job.over or self._stopping:
+                return False
+            entry.retried, entry.lanes = True, lanes
+            entry.job = replace(entry.job, state="queued", progress=Progress())
+            del self._running[lane]
+            self._start_on([*lanes, lane])
+        self._ring()
+        return True
 
     def run(self, entry: _Entry, job: WorkerJob[R], layout: Layout | None) -> R:
         """Do a job of an entry, in another cache dir if one is given."""
@@ -266,7 +301,7 @@ class JobQueue:
                 job,
                 python=self._torch_python(),
                 layout=layout or self._layout,
-                env=entry.order.env,
+                env=entry.lanes[entry.job.device],
                 limits=self._limits,
                 on_progress=lambda progress: self._progressed(entry, progress),
                 on_worker=lambda worker: self._started(entry, worker),
@@ -317,8 +352,8 @@ class JobQueue:
         with self._lock:
             if not entry.job.over:
                 self._end(entry, state, plain(outcome), plain(reason))
-            del self._running[entry.order.lane]
-            self._next(entry.order.lane)
+            del self._running[entry.job.device]
+            self._next(entry.job.device)
         self._ring()
 
     def _end(self, entry: _Entry, state: JobState, outcome: str = "", reason: str = "") -> None:

@@ -19,7 +19,15 @@ from typing import Any, TypeVar
 from backend.disk.layout import Layout
 from backend.model.origin import is_own
 from backend.processes import tree
-from backend.wire.jobs import CompileJob, MeasureJob, TrialJob, TuneJob, VerifyJob, WorkerJob
+from backend.wire.jobs import (
+    CompileJob,
+    EnvironmentJob,
+    MeasureJob,
+    TrialJob,
+    TuneJob,
+    VerifyJob,
+    WorkerJob,
+)
 from rocm_tui.jobs.limits import Limits, memory_of_machine, proportional, resident
 from rocm_tui.jobs.worker import OnProgress, Stale, Worker, spawn_worker
 
@@ -37,10 +45,11 @@ IDLE_SHARE = 0.25
 class Needs:
     """What a process cannot take back. A job goes to a worker of the same needs only.
 
-    `kind`: what proves something of a fresh program is not done where others tuned or measured.
-    `mode`: torch keeps the texts of kernels that it made in one autotune mode. `precision`: once
-    set, it is part of the keys of compiled graphs, the default is not. `templates`: they stay
-    registered. `private`: the cache dir of trials, and not the person's.
+    `kind`: what proves something of a fresh program is not done where others tuned or measured; a
+    worker that has only described its environment takes a tuning of any needs. `mode`: torch keeps
+    the texts of kernels that it made in one autotune mode. `precision`: once set, it is part of the
+    keys of compiled graphs, the default is not. `templates`: they stay registered. `private`: the
+    cache dir of trials, and not the person's.
     """
 
     kind: str
@@ -52,6 +61,7 @@ class Needs:
 
 _TOGETHER = {MeasureJob.name, TuneJob.name}
 """Jobs that one process may do in turn."""
+_CHOICES, _FRESH = "choices", "fresh"
 
 
 def needs_of(job: WorkerJob[Any]) -> Needs:
@@ -68,7 +78,14 @@ def _kind(job: WorkerJob[Any]) -> str:
     """A process that compiles for a GPU takes that one for real to its end."""
     if isinstance(job, CompileJob):
         return f"{job.name} {job.gpu}"
-    return "choices" if job.name in _TOGETHER else job.name
+    if job == EnvironmentJob():
+        return _FRESH
+    return _CHOICES if job.name in _TOGETHER else job.name
+
+
+def _serves(idle: Needs, wanted: Needs) -> bool:
+    """Whether a worker of the needs `idle` may do a job of those that are `wanted`."""
+    return idle == wanted or (idle.kind == _FRESH and wanted.kind == _CHOICES)
 
 
 def _offers_ours(job: WorkerJob[Any]) -> bool:
@@ -170,7 +187,7 @@ class Workers:
             fitting = [
                 one
                 for one in self._idle
-                if one not in ended and (one.lane, one.needs) == (lane, needs)
+                if one not in ended and one.lane == lane and _serves(one.needs, needs)
             ]
             if fitting:
                 taken = fitting[-1].worker

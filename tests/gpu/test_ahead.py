@@ -11,7 +11,6 @@ import pytest
 from backend.toolchain.code_cache import code_folder
 from backend.wire.jobs import CompileJob, EnvironmentJob, Gpu, TuneJob
 from rocm_tui.environment import without_gpus
-from rocm_tui.fleet.places import sharing_code
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.warm import Workers
 
@@ -39,16 +38,19 @@ def test_this_gpus_worker_compiles_nothing_more(tmp_path: Path) -> None:
     if not torch.version.hip:
         pytest.skip("no AMD GPU")
     limits, python = Limits.of_this_machine(), sys.executable
-    plain = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
-    env = sharing_code(plain, tmp_path)
-    workers = Workers(tmp_path / "rocm_tui" / "worker", most=0)
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
+    workers = Workers(tmp_path, most=0)
     there = workers.run(
         EnvironmentJob(compilers=True), print, python=python, env=env, limits=limits
     )
     assert there.arch and there.compute_units and there.compilers
     gpu = Gpu(there.arch, there.compute_units, there.compilers)
     ahead = workers.run(
-        CompileJob(JOB, gpu), print, python=python, env=without_gpus(env), limits=limits
+        CompileJob(JOB, gpu),
+        print,
+        python=python,
+        env={**without_gpus(env), "TRITON_CACHE_DIR": str(tmp_path / "triton" / "0")},
+        limits=limits,
     )
     assert ahead.ok and ahead.compiled and not ahead.failed and not ahead.off, ahead
     before = kernels(tmp_path)

@@ -45,7 +45,6 @@ OUTPUT = {
     "rocm_tui/cli/entry.py::_drop_stdout": "points stdout at /dev/null when its reader has gone",
     "rocm_tui/cli/run.py::run_line": "asks whether stdout is a terminal",
     "rocm_tui/cli/work.py::LiveLine._write": "asks how wide the terminal on stderr is",
-    "rocm_tui/fleet/serving.py::private_streams": "an agent's stdout carries its protocol",
     "rocm_tui/hook_path/rocm_tui_autoload.py::_say": "runs in programs that cannot import rocm_tui",
     "rocm_tui/launch/run.py::_in_foreground": "asks who owns the terminal; opens it to read",
     "rocm_tui/tui/terminal.py::require_terminal": "asks whether stdout is a terminal",

@@ -2,84 +2,103 @@
 
 `waiting_python(folder)` makes an interpreter to give as `--python`: what it runs is this file. It
 says that it has a GPU where one is visible, and tunes an op by waiting for as long as the job's
-budget. A problem has the choice `mm-1`, one that is split all of `SPLIT`. Each that begins or ends
-a tuning adds a line to the file `log` of the folder.
+budget; the times of the key `[7]` are 7 ms and 107 ms, and go into the cache as those of a real
+worker. Each that begins or ends a tuning adds a line to the file `log` of the folder.
+
+A file `dies-7` in the folder lets the first worker that begins with that key kill itself, and
+removes it; `slow-3` lets the workers that see the GPU 3 prefer the other choice.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from backend.cache.fold import fold
+from backend.cache.journal import Journal, Tuned, line_of
+from backend.disk.layout import Layout, cache_dir
+from backend.pins.holders import pinned_choices
 from backend.processes.supervisor import apart
+from backend.wire.jobs import TuneJob
 from backend.worker.protocol import Answers
-from rocm_tui.fleet.messages import Unit
 from tests.support.odd_workers import python_that_runs
 
-SPLIT = ("mm-1", *(f"triton-{n}" for n in range(16)))
-"""The choices of a problem that is split, by their times."""
+SYSTEM = "0" * 64
 
 
 def waiting_python(folder: Path) -> str:
     return python_that_runs(__file__, folder)
 
 
-def waiting_units(count: int, seconds: float) -> list[Unit]:
-    from backend.wire.jobs import TuneJob  # the worker itself needs none
-
-    jobs = [TuneJob("mm", f"[{n}]", "highest", budget=seconds) for n in range(count)]
-    return [Unit(f"unit{n}", f"mm {n}", job, weight=seconds) for n, job in enumerate(jobs)]
+def waiting_job(number: int, seconds: float) -> TuneJob:
+    return TuneJob("mm", f"[{number}]", "highest", budget=seconds)
 
 
-def split_units(unit: Unit) -> list[Unit]:
-    """Two heats and the final of it."""
-    from rocm_tui.fleet.splitting import split
-
-    times = {hash: 1.0 + n for n, hash in enumerate(SPLIT)}
-    return split(replace(unit, known=times), SPLIT, 2)
+def times_of(inputs: str) -> dict[str, float]:
+    number = float(inputs.strip("[]"))
+    return {"mm-1": number, "mm-2": number + 100}
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
-    """What workers did: `what` is `begins` or `ends`, `inputs` of which unit, `pid`, `gpu`."""
+    """What workers did: `what` is `begins` or `ends`, `inputs` of which problem, `pid`, `gpu`."""
     path = folder / "log"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ended(folder: Path) -> list[str]:
+    """The keys of all tunings that have ended."""
+    return [entry["inputs"] for entry in log_of(folder) if entry["what"] == "ends"]
 
 
 def pids(entries: Iterable[dict[str, Any]]) -> set[int]:
     return {entry["pid"] for entry in entries}
 
 
-def _environment() -> dict[str, Any]:
-    gpu = bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return {"torch": "2.13.0", "gpu": gpu, "device": "waits", "system_hash": "0" * 64}
+def _environment(folder: Path) -> dict[str, Any]:
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
+    units = 80 if (folder / f"unlike-{gpu}").exists() else 304
+    units = int(os.environ.get("WAITING_COMPUTE_UNITS", units))
+    return {
+        "torch": "2.13.0",
+        "gpu": bool(gpu),
+        "device": "waits",
+        "arch": "gfx942" if gpu else None,
+        "compute_units": units if gpu else None,
+        "system_hash": SYSTEM,
+    }
 
 
 def _tune(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    told = {"inputs": job["inputs"], "pid": os.getpid()}
-    _log(folder, {**told, "what": "begins", "gpu": os.environ.get("CUDA_VISIBLE_DEVICES")})
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
+    threads = os.environ.get("TORCHINDUCTOR_COMPILE_THREADS")
+    entry = {"inputs": job["inputs"], "pid": os.getpid(), "gpu": gpu, "threads": threads}
+    _log(folder, {**entry, "what": "begins"})
+    dies = folder / f"dies-{job['inputs'].strip('[]')}"
+    if dies.exists():
+        dies.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(job["budget"])
-    _log(folder, {**told, "what": "ends"})
-    key = {"op": job["op"], "inputs": job["inputs"], "precision": "highest"}
-    times = {hash: 1.0 + SPLIT.index(hash) for hash in _offered(job)}
-    kept = {"system_hash": "0" * 64, "times": times, "system": {"hash": "0" * 64}}
+    times = times_of(job["inputs"])
+    if (folder / f"slow-{gpu}").exists():
+        times = {"mm-1": 900.0, "mm-2": 800.0}
+    layout = Layout(cache_dir())
+    path = layout.autotune / SYSTEM
+    tuned = Tuned("mm", job["inputs"], "highest", times, time.time())
+    Journal(layout.root, path).append(line_of(tuned))
+    fold(layout.root, path, {"hash": SYSTEM}, pinned_choices)
+    _log(folder, {**entry, "what": "ends"})
     choices = [{"name": hash, "hash": hash, "ms": ms} for hash, ms in times.items()]
-    return {"ok": True, **key, **kept, "choices": choices}
-
-
-def _offered(job: dict[str, Any]) -> list[str]:
-    """As a worker takes `only` and `without`."""
-    if not job.get("only") and not job.get("without"):
-        return [SPLIT[0]]
-    left = [hash for hash in SPLIT if hash not in (job.get("without") or ())]
-    return [hash for hash in left if hash in (job.get("only") or left)]
+    key = {"op": "mm", "inputs": job["inputs"], "precision": "highest", "system_hash": SYSTEM}
+    ranked = sorted(choices, key=lambda choice: choice["ms"])
+    return {"ok": True, **key, "times": times, "system": {"hash": SYSTEM}, "choices": ranked}
 
 
 def _log(folder: Path, entry: dict[str, Any]) -> None:
@@ -92,7 +111,8 @@ def main() -> int:
     for line in sys.stdin:
         job = json.loads(line)
         answers = Answers(1, job["id"], job["token"])
-        answers.result(_environment() if job["job"] == "environment" else _tune(job, folder))
+        is_tune = job["job"] == "tune"
+        answers.result(_tune(job, folder) if is_tune else _environment(folder))
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ from rocm_tui.actions.tune import typed_problem
 from rocm_tui.jobs import limits as memory
 from rocm_tui.jobs import tune as tune_request
 from rocm_tui.jobs.limits import Limits
-from rocm_tui.jobs.queue import Job, JobQueue, Order
+from rocm_tui.jobs.queue import Job, JobQueue, Order, QueueRun
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.render import jobs as jobs_
 from rocm_tui.render.jobs import progress_text
@@ -115,6 +115,42 @@ def test_one_at_a_time_a_device_and_devices_side_by_side(lab: Lab) -> None:
     assert first.ended and second.started and first.ended <= second.started
     with pytest.raises(FrozenInstanceError):
         first.state = "failed"  # type: ignore[misc]
+
+
+def test_an_order_of_several_devices_is_done_by_the_first_that_is_free(lab: Lab) -> None:
+    queue = lab.queue()
+    held = queue.submit(lab.order("wait", "0", "a"))
+    either = replace(lab.order("ok", "0"), other_lanes={"1": lab.order("ok").env})
+    first = over(queue, queue.submit(either).id)
+    assert (first.state, first.device) == ("done", "1") and not now(queue, held.id).over
+    (lab.folder / "a").write_text("go")
+    assert over(queue, held.id).device == "0"
+
+
+def test_a_job_without_a_result_is_tried_once_more_on_another_device(lab: Lab) -> None:
+    """There is no third try, and none on the same device."""
+    queue = lab.queue()
+    tried: list[str] = []
+    dying = {"0"}
+
+    def work(run: RunJob) -> str:
+        assert isinstance(run, QueueRun)
+        tried.append(run.lane)
+        return run(Odd("die" if run.lane in dying else "ok")).kind
+
+    env = lab.order("ok").env
+    order = Order("tune", "odd", "0", work, env, other_lanes={"1": env, "2": env})
+    done = over(queue, queue.submit(order).id)
+    assert (done.state, done.outcome, done.device, tried) == ("done", "ok", "1", ["0", "1"])
+    dying |= {"1", "2"}
+    tried.clear()
+    failed = over(queue, queue.submit(order).id)
+    assert failed.state == "failed" and "signal 9" in failed.reason
+    assert len(tried) == len(set(tried)) == 2
+    tried.clear()
+    alone = over(queue, queue.submit(replace(order, other_lanes={})).id)
+    assert alone.state == "failed" and tried == ["0"]
+    assert over(queue, queue.submit(lab.order("ok", "0")).id).state == "done"
 
 
 def test_it_wakes_once_until_somebody_looks(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""A real compile for gfx942 on a CPU: by the agent of a local fleet, and what a second worker then
+"""A real compile for gfx942 on a CPU: by a worker of `--compile-only`, and what a second one then
 finds. Without an AMD GPU it is not seen here that its worker finds it too."""
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pytest
 from backend.inductor.hooks.backends import HIP_LANGUAGE, compilers_for
 from backend.toolchain import targets
 from backend.wire.jobs import CompileJob, CompileResult, Gpu, TuneJob
-from rocm_tui.fleet.places import sharing_code
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.warm import Workers
 from tests.support.triton_lab import triton_python
@@ -32,14 +31,14 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(root: Path, gpu: Gpu, python: str) -> CompileResult:
-    """By a worker of its own, in a cache dir of its own, with the compiled kernels of `root`."""
-    workers = Workers(root / "rocm_tui" / "other", most=0)
-    env = sharing_code(os.environ, root)
+    """By a worker of its own, as the fleet starts it."""
+    workers = Workers(root, most=0)
+    env = {**os.environ, "TRITON_CACHE_DIR": str(root / "triton" / "0")}
     limits = Limits.of_this_machine()
     return workers.run(CompileJob(JOB, gpu), print, python=python, env=env, limits=limits)
 
 
-def test_what_an_agent_compiled_another_worker_finds(tmp_path: Path) -> None:
+def test_what_was_compiled_ahead_another_worker_finds(tmp_path: Path) -> None:
     python = triton_python()
     words = ["tune", "bmm", "2x48x64", "2x64x32", "--dtype", "f16", "--templates", "--json"]
     words += ["--fleet", "local:cpu", "--compile-only", "gfx942", "--python", python]
@@ -51,7 +50,7 @@ def test_what_an_agent_compiled_another_worker_finds(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["compiled"], told["found"], told["not_compiled"]) == (2, 0, {})
-    assert "compiles ahead, but for HIP: nothing here compiles it for gfx942" in done.stderr
+    assert "not compiled: HIP: nothing here compiles it for gfx942" in done.stderr
     assert len(list((tmp_path / "triton" / "0").glob("*/*.hsaco"))) >= 2
     again = compiled(tmp_path, Gpu("gfx942:sramecc+:xnack-", 304), python)
     assert (again.compiled, again.found, again.failed) == (0, 2, {})

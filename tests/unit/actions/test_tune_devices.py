@@ -58,7 +58,6 @@ def test_without_gpus_there_is_nobody_to_take_times_over() -> None:
     [
         (("--device", "cpu"), "--all-devices is for GPUs"),
         (("--fleet", "local"), "--all-devices goes without --fleet"),
-        (("--resume",), "--all-devices goes without --fleet"),
     ],
 )
 def test_what_does_not_go_with_all_devices(

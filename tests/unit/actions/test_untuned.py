@@ -101,7 +101,7 @@ def test_one_of_them_by_its_id(files: Path, capsys: pytest.CaptureFixture[str]) 
     assert code == 1 and "fffffff" in errors
 
 
-def test_units_of_a_fleet_are_as_heavy_as_they_are_asked_for(
+def test_a_fleet_begins_with_what_is_asked_for_most(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, found, _ = dry(files, ["rank0.csv", "rank1.csv"], capsys, "--fleet", "local:2")

@@ -52,7 +52,7 @@ compare missing.log a.log; compare a.log missing.log; compare a.log empty.log; c
 export zzz; export; import missing.json; import a.log; doctor missing.bin; watch missing.log
 demo --python /no/such/python; sessions missing.log; undo; compare zzz
 agree; agree missing.log; agree a.log; agree zzz; agree --run zzz
-agent --python /no/such/python; tune --resume
+tune mm 8x4 4x4 --dtype f32 --fleet local --python /no/such/python
 lint missing.csv; lint a.log; cover missing.log; cover a.log; cover a.log --table a.log
 """
 """What is asked makes sense, and the answer is no: what is named is not there, or holds nothing."""
@@ -67,8 +67,8 @@ trial; improve --budget x; prove --pairs 1; verify --timeout 0; compare a.log --
 prune --older-than x; export --json; graphs --text; watch --no-such; demo --no-such
 doctor --no-such; pins --no-such; serve --port x; serve --host 0.0.0.0; config --no-such
 show a72 #1 --source --stage ptx; compare a.log a.log --json --markdown; config --write --check
-show a72 --source; run --no-such; sessions --no-such; undo --no-such; agent --no-such
-tune zzz --fleet local --repeat 0; tune zzz --fleet local --device 0; tune zzz --resume
+show a72 --source; run --no-such; sessions --no-such; undo --no-such;
+tune zzz --fleet local --repeat 0; tune zzz --fleet local --device 0; tune zzz --missing
 watch --read-only -- true; watch --
 tail; ls ssh://gpu1; watch ssh://gpu1/p; show a72 --from ssh://b; compare a.log --also-a ssh://b
 agree a.log ssh://b; serve ssh://b; tune --from-log ssh://b

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
-from backend.wire.jobs import MeasureJob, TrialJob, TuneJob, VerifyJob
+from backend.wire.jobs import (
+    EnvironmentJob,
+    MeasureJob,
+    TrialJob,
+    TuneJob,
+    VerifyJob,
+    WorkerJob,
+)
 from rocm_tui.jobs import warm
 from rocm_tui.jobs.limits import JobError, Limits, WorkerDied
 from rocm_tui.jobs.queue import JobQueue, Order
@@ -24,6 +31,7 @@ from rocm_tui.jobs.worker import Stale
 from tests.support.odd_workers import Odd, odd_python
 from tests.support.places import ROOT
 from tests.support.terminal_lab import alive
+from tests.support.waiting_workers import log_of, waiting_python
 
 
 class Lab:
@@ -247,3 +255,25 @@ def test_what_a_job_needs() -> None:
     assert needs_of(VerifyJob(*OP, "rocm_gemm-b")).templates
     assert needs_of(TrialJob("aaaaaa1", ((),))) == Needs("trial", private=True)
     assert needs_of(TrialJob("aaaaaa1", ((),), stock=True)) == Needs("trial")
+    assert needs_of(EnvironmentJob()) == Needs("fresh")
+    assert needs_of(EnvironmentJob(fit=True)) == Needs("environment")
+
+
+def test_a_worker_that_has_only_described_its_environment_goes_on_to_tune(tmp_path: Path) -> None:
+    """In any mode, and with any precision; then it serves those needs alone."""
+    folder, workers = tmp_path, Workers(tmp_path / "cache")
+    python, limits = waiting_python(folder), Limits(seconds=60.0)
+
+    def run(job: WorkerJob[Any]) -> set[int]:
+        workers.run(job, lambda progress: None, python=python, limits=limits)
+        return set(workers.waiting)
+
+    try:
+        first = run(EnvironmentJob())
+        assert run(TuneJob("mm", "[1]", "high", mode=1, budget=0.05)) == first
+        assert first < run(EnvironmentJob(fit=True)), "what looks into a fresh process gets one"
+        run(TuneJob("mm", "[1]", "highest", budget=0.05))
+    finally:
+        workers.end()
+    tuned = [entry["pid"] for entry in log_of(folder) if entry["what"] == "ends"]
+    assert len(set(tuned)) == 2

@@ -16,8 +16,6 @@ import pytest
 from backend.measure import devices
 from backend.measure.devices import NOTHING, Device, Readers, gpus, processor
 from backend.measure.sensors import CpuLoad, DeviceState, SensorReading, Usage
-from rocm_tui.fleet.facts import Pulse, device_of
-from rocm_tui.fleet.messages import Facts
 from tests.support.fake_gpus import GIB, cards
 from tests.support.places import ROOT
 
@@ -90,20 +88,6 @@ def until(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.005)
-
-
-def test_what_a_gpu_of_a_fleet_did_is_read_where_torch_says_it_is(
-    tmp_path: Path, nvml: str
-) -> None:
-    facts = Facts("host", "NVIDIA H200", bus="0000:3b:00.0")
-    device = device_of(facts, lambda: gpus(tmp_path, nvml))
-    assert device is not None and device.label == "1"
-    pulse = Pulse(device)
-    assert pulse.medians() == (None, None) and pulse.state() == DeviceState()
-    pulse.ask()
-    until(lambda: pulse.state().power_w)
-    assert pulse.medians() == (1980.0, 312.5) and pulse.medians() == (None, None)
-    pulse.stop()
 
 
 def test_amd_gpus_by_their_addresses(tmp_path: Path) -> None:

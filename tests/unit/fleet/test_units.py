@@ -1,24 +1,18 @@
-"""What is asked of a fleet becomes units: one a problem, by who knows most of it, weighed."""
+"""What is asked for becomes units: one a problem, by who knows most of it, weighed."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-import pytest
-
-from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.problem import Problem
 from backend.model.tuning import Seconds, Tuning
-from rocm_tui.actions.fleet import Asked, Run, Wanted, seconds_of, units_of
-from rocm_tui.fleet.opening import Joined
-from rocm_tui.fleet.pipe import Pipes
-from rocm_tui.fleet.protocol import NoFleet
-from rocm_tui.fleet.record import runs
+from backend.wire.jobs import TuneJob
+from rocm_tui.fleet.units import Asked, Unit, in_cache, seconds_of, units_of
 from rocm_tui.jobs.tune import TuneOptions, problem_of
 from rocm_tui.session.graphs import Share
 from rocm_tui.session.model import Row
-from tests.support.waiting_agent import waiting_starts, waiting_unit
 
 INPUTS = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
 OPTIONS = TuneOptions()
@@ -38,7 +32,7 @@ def asked(threads: int | None = None, calls: int = 0, seconds: float | None = No
     return Asked(problem_of(tuning), False, "mm", row)
 
 
-def test_a_problem_that_many_ranks_tell_of_is_one_unit_and_its_calls_are_added() -> None:
+def test_a_problem_of_many_ranks_is_one_unit_and_its_calls_are_added() -> None:
     [unit] = units_of([asked(4, 10, 3.0), asked(4, 20, 2.0), asked(None, 5)], OPTIONS)
     assert (unit.calls, unit.weight, unit.job.threads) == (30.0, 3.0, 4)
     assert unit.id == problem_of(asked().row.tuning).id  # type: ignore[union-attr]
@@ -61,19 +55,36 @@ def test_what_a_unit_will_take() -> None:
     assert 0 < by_choices.weight < unknown.weight
 
 
-def test_a_run_without_a_fleet_leaves_no_record(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    run = Run.begin(layout, Wanted(("lokal",)), [waiting_unit(1, 0.1)])
-    with run, pytest.raises(NoFleet, match="did you mean 'local'"):
-        run.work()
-    assert runs(layout) == []
+def test_what_takes_long_and_is_called_often_comes_first() -> None:
+    problems = [Problem("mm", ((n, 8), (8, 8))) for n in (8, 16, 24)]
+    calls = dict(zip(problems, (1.0, 30.0, 20.0), strict=True))
+    units = units_of(
+        [Asked(p, False, str(p.shapes[0][0]), calls=calls[p]) for p in problems], OPTIONS
+    )
+    assert [unit.title for unit in units] == ["16", "24", "8"]
 
 
-def test_two_fleets_are_one(tmp_path: Path) -> None:
-    fleet = Joined([Pipes(waiting_starts(["a"])), Pipes(waiting_starts(["b"]))])
-    wanted = Wanted(("test",), canary=False)
-    with Run.begin(Layout(tmp_path), wanted, [waiting_unit(n, 0.2) for n in range(4)]) as run:
-        run.work(fleet)
-    assert {name: agent.done for name, agent in run.standing.agents.items()} == {"a": 2, "b": 2}
-    with pytest.raises(NoFleet, match="a would be used by two"):
-        Joined([Pipes(waiting_starts(["a"])), Pipes(waiting_starts(["a"]))])
+def test_which_problems_the_cache_has(tmp_path: Path) -> None:
+    """By their keys; those of other tuners' lists, which have none, by their shapes."""
+    path = tmp_path / "file"
+    cache = {"mm": {INPUTS: {"highest": {"mm-1": 1.0}}}}
+    path.write_text(json.dumps({"system": {}, "cache": cache}))
+    square, types = ((8, 8), (8, 8)), ("torch.float32",)
+    typed = TuneJob("mm", shapes=square, dtypes=types, strides=((8, 1), (8, 1)))
+    wide = TuneJob("mm", shapes=((8, 8), (8, 16)), dtypes=types, strides=((8, 1), (16, 1)))
+    jobs = {
+        "key": TuneJob("mm", INPUTS, "highest"),
+        "precision": TuneJob("mm", INPUTS, "high"),
+        "op": TuneJob("bmm", INPUTS, "highest"),
+        "typed": typed,
+        "wide": wide,
+    }
+    units = [Unit(id, id, job) for id, job in jobs.items()]
+    assert in_cache(units, path) == {"key", "typed"}
+    assert in_cache(units, tmp_path / "none") == set()
+
+
+def test_a_problem_of_a_cpu_is_known_by_its_key_or_its_device() -> None:
+    gpu = INPUTS.replace("cpu", "cuda")
+    jobs = [TuneJob("mm", INPUTS), TuneJob("mm", device="cpu"), TuneJob("mm", gpu), TuneJob("mm")]
+    assert [Unit("u", "u", job).on_cpu for job in jobs] == [True, True, False, False]
