@@ -41,7 +41,7 @@ class Kernel(NamedTuple):
             self.name,
             self.key if later.key is None else later.key,
             self.seconds if later.seconds is None else later.seconds,
-            self.config if later.config is None else later.config,
+            later.config,
         )
 
 

@@ -13,7 +13,7 @@ from backend.model.session import Fault
 from rocm_tui.cli.entry import main
 from rocm_tui.ingest.follow import tree, watcher
 from rocm_tui.ingest.follow.sources import read_sources
-from rocm_tui.ingest.follow.tree import Walker
+from rocm_tui.ingest.follow.tree import PathKind, Walker, path_kinds
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record, Seen, SourceStatus
 from tests.support.log_lab import BMM, MM
@@ -162,3 +162,13 @@ def test_a_search_that_takes_long_is_not_made_for_each_new_file(
         assert len(searches) - before <= 10 + passed / 0.2 + 3 * passed / watcher.SWEEP
     finally:
         watched.stop()
+
+
+def test_what_a_path_turns_out_to_be(tmp_path: Path) -> None:
+    log = put(tmp_path / "runs" / "x.log")
+    folder, gone = str(tmp_path / "runs"), str(tmp_path / "gone")
+    assert path_kinds([folder, str(log), gone, folder], folder) == [
+        PathKind(folder, "folder", 1, cache=True),
+        PathKind(str(log), "file", 1),
+        PathKind(gone, "missing"),
+    ]

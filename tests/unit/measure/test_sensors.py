@@ -229,6 +229,9 @@ def test_without_an_address_the_only_card_is_meant(tmp_path: Path) -> None:
         card.mkdir(parents=True)
         (card / "device").symlink_to(device)
         if not at:
+            other = tmp_path / "class/drm/card9/device"  # of another maker
+            other.mkdir(parents=True)
+            (other / "vendor").write_text("0x1a03\n")
             assert AmdSensor(None, tmp_path)().clock_mhz == 1700.0
     with pytest.raises(LookupError):
         AmdSensor(None, tmp_path)

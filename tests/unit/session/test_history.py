@@ -80,6 +80,12 @@ def test_what_was_only_taken_from_the_cache_was_not_tuned_then(tmp_path: Path) -
     assert [(e.what, e.session, e.stand.torch) for e in history.undated] == [("tuned", "", "")]
 
 
+def test_a_choice_that_no_source_times_was_not_tuned(tmp_path: Path) -> None:
+    write_run(tmp_path, 3, MONDAY, {}, "2.13.0", "cache")
+    history = told(tmp_path)
+    assert [event.what for event in history.events] == ["from cache"] and not history.undated
+
+
 def test_another_problem_has_another_history(tmp_path: Path) -> None:
     write_cache(tmp_path, 32)
     write_run(tmp_path, 1, MONDAY, {"mm-bb": 0.1}, "2.11.0")

@@ -157,6 +157,16 @@ def test_ranks_are_one_program(tmp_path: Path) -> None:
     assert [(part.graph, part.calls) for part in share.parts] == [("aaaaaa1", 46)]
 
 
+def test_a_rank_that_timed_nothing_makes_no_call_shorter(tmp_path: Path) -> None:
+    for rank, ms in enumerate((2.0, None)):
+        writer = writer_of(tmp_path, f"5e55{rank}", rank=rank)
+        writer.write(GraphCompiled(1, 105.0, Graph("ccccccc", tunings=(use(8),))))
+        writer.write(GraphCalled(1, 106.0, 10, 1 if ms else 0, ms))
+        writer.close()
+    (row,) = graph_rows(model_of(tmp_path), Layout(tmp_path))
+    assert (row.times.calls, row.times.timed, row.times.ms) == (20, 1, 2.0)
+
+
 def test_nodes_of_one_tuning_that_call_different_choices(tmp_path: Path) -> None:
     """What is fused with each decides: three take Triton's, one ATen's."""
     writer = writer_of(tmp_path)
