@@ -6,9 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from math import isfinite
 from types import TracebackType
-from typing import Any
 
 from rocm_tui.harmless import plain, visible
 
@@ -67,24 +65,10 @@ def ask(question: str) -> None:
 
 
 def out_json(value: object) -> None:
-    """Strict JSON, one line where it is not for a person's eyes.
+    """Print a `JsonObject` as JSON, on one line unless a person reads it on a terminal."""
+    from rocm_tui.json_output import encode  # the screen starts without
 
-    ASCII, so that no locale, no half character and no control character of a file can spoil it. A
-    number that is not finite is not known: null.
-    """
-    import json  # the screen starts without
-
-    indent = 2 if sys.stdout.isatty() else None
-    text = json.dumps(_strict(value), indent=indent, allow_nan=False)
-    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    sys.stdout.write(encode(value, indent=2 if sys.stdout.isatty() else None) + "\n")
 
 
 def mistake(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -73,7 +73,7 @@ TASKS = (
     Task("The slowest win of rank 3?", (*"/r", "Tab", "3", "Enter", *"sss"), r"▌.* 2048×64×64"),
     Task(
         "Undo yesterday's pin",
-        ("U", "=Takes back", "Enter"),
+        ("U", "=Removes the pin", "Enter"),
         "Undone",
         after=lambda r: not _has_pin(r),
     ),

@@ -42,7 +42,7 @@ from rocm_tui.actions.pin import (
     plan_pin,
 )
 from rocm_tui.actions.trial import CAPTURE, GraphTrial, NotTried, text_of
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError

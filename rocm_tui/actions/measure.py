@@ -16,7 +16,7 @@ from backend.model.choice import Caches, Choice, Measurement
 from backend.model.ops import OPS
 from backend.model.tuning import Tuning
 from backend.wire.jobs import MeasureJob, MeasureResult, PeakJob, PeakResult
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchChoice, RocmTuiError, UsageError
 from rocm_tui.harmless import plain

@@ -21,7 +21,7 @@ from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult
 from rocm_tui.actions.trial import NotTried, text_of
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.run import RunJob, RunJobAt, try_modes
 from rocm_tui.search.types import GraphProof, note_with

@@ -23,7 +23,7 @@ from backend.measure.trial import ERROR, across_processes
 from backend.model.choice import Choice
 from backend.model.graph import Arm, Swap, Trial, TrialArm
 from backend.wire.jobs import TrialJob, TrialResult
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError

@@ -47,7 +47,7 @@ from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.pins.file import PinFile, Record, read_pin_file
 from backend.pins.holders import kernel_file_of
 from rocm_tui.actions.trial import NotTried
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain

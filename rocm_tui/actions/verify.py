@@ -21,7 +21,7 @@ from backend.model.pin import Pin
 from backend.pins.store import PinStore
 from backend.tables.model import is_table_op
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.environment import CPU, device_env
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import click
 
@@ -11,17 +12,19 @@ from backend.model.session import Fault
 from rocm_tui import say
 from rocm_tui.actions.sources import read_part
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.compare.comparison import compare, regressions
 from rocm_tui.compare.tables import TableComparison, are_tables, compare_tables
 from rocm_tui.compare.types import Comparison, TuningSet
 from rocm_tui.errors import NoSuchSource, UsageError
 from rocm_tui.render import compare as compare_text
 from rocm_tui.render import report as report_text
-from rocm_tui.render.compare import comparison_json, regression_lines
+from rocm_tui.render.compare import ComparisonJson, TableComparisonJson, regression_lines
 from rocm_tui.render.problems import trouble_lines
-from rocm_tui.render.report import report_json
+from rocm_tui.render.report import ReportJson
 from rocm_tui.report.job import report
+
+Form = Literal["text", "json", "markdown"]
 
 
 class PercentType(click.ParamType[float]):
@@ -67,7 +70,16 @@ class PercentType(click.ParamType[float]):
 @common.json_option
 @click.option("--markdown", is_flag=True, help="Print a table for a pull request.")
 @common.cache_dir_option
-def compare_command(**given: Any) -> int:
+def compare_command(
+    a: str | None,
+    b: str | None,
+    also_a: Sequence[str],
+    also_b: Sequence[str],
+    fail_on_regression: float | None,
+    json: bool,
+    markdown: bool,
+    cache_dir: Path | None,
+) -> int:
     """Compare the tunings of A with those of B, sorted by time lost.
 
     A and B are logs, caches, folders, exports of pins, - for stdin, or sessions of the cache
@@ -77,30 +89,39 @@ def compare_command(**given: Any) -> int:
 
     Exit codes: 0 yes, 1 a regression, nothing in common or no tunings, 2 bad usage.
     """
-    args = CommandArguments(**given)
-    common.require_at_most_one(json=args.json, markdown=args.markdown)
-    return _report(args) if args.b is None else _compare(args)
+    common.require_at_most_one(json=json, markdown=markdown)
+    layout = common.layout_at(cache_dir)
+    form: Form = "json" if json else "markdown" if markdown else "text"
+    if b is None:
+        if markdown or fail_on_regression is not None or also_b:
+            raise UsageError("--markdown, --fail-on-regression and --also-b need two: compare A B")
+        _report(_checked("A", read_part(layout, "A", a or str(layout.root), also_a)), form)
+        return ExitCode.YES
+    assert a is not None
+    read_a = read_part(layout, "A", a, also_a)
+    part_a = _checked("A", read_a)
+    read_b = read_part(layout, "B", b, also_b)
+    part_b = _checked("B", read_b)
+    if are_tables(part_a, part_b):
+        _check_whole((*read_a[1], *read_b[1]))
+        return _compare_tables(compare_tables(part_a, part_b), form, fail_on_regression)
+    return _compare(compare(part_a, part_b), form, fail_on_regression)
 
 
-def _compare(args: CommandArguments) -> int:
-    layout = common.layout_of(args)
-    in_a = read_part(layout, "A", args.a, args.also_a)
-    a = _told("A", in_a)
-    in_b = read_part(layout, "B", args.b, args.also_b)
-    b = _told("B", in_b)
-    if are_tables(a, b):
-        _check_whole((*in_a[1], *in_b[1]))
-        return _compare_tables(compare_tables(a, b), args)
-    comparison = compare(a, b)
-    if args.json:
-        say.out_json(comparison_json(comparison))
-    elif args.markdown:
+def _compare(comparison: Comparison, form: Form, percent: float | None) -> int:
+    """Print a comparison. Exit with 1 if something is slower by more than `percent`."""
+    if form == "json":
+        say.out_json(ComparisonJson.of(comparison))
+    elif form == "markdown":
         say.out(compare_text.markdown(comparison))
     else:
         say.out(compare_text.text(comparison))
-    if args.fail_on_regression is not None and _fails(comparison, args.fail_on_regression):
-        return ExitCode.NO
-    return ExitCode.of(bool(comparison.common))
+    slower = [] if percent is None else regressions(comparison, percent)
+    for line in regression_lines(slower):
+        say.err(f"slower by more than {percent:g} %: {line}")
+    if percent is not None and not comparison.common:
+        say.err("A and B have no tuning in common")
+    return ExitCode.of(bool(comparison.common) and not slower)
 
 
 def _check_whole(problems: Iterable[Fault]) -> None:
@@ -114,47 +135,29 @@ def _check_whole(problems: Iterable[Fault]) -> None:
         )
 
 
-def _compare_tables(comparison: TableComparison, args: CommandArguments) -> int:
-    if args.json:
-        say.out_json(compare_text.tables_json(comparison))
+def _compare_tables(comparison: TableComparison, form: Form, percent: float | None) -> int:
+    if form == "json":
+        say.out_json(TableComparisonJson.of(comparison))
+    elif form == "markdown":
+        say.out(compare_text.tables_markdown(comparison))
     else:
-        say.out(
-            (compare_text.tables_markdown if args.markdown else compare_text.tables_text)(
-                comparison
-            )
-        )
-    per_cent = args.fail_on_regression
-    slower = [] if per_cent is None else list(compare_text.slower_lines(comparison, per_cent))
+        say.out(compare_text.tables_text(comparison))
+    slower = [] if percent is None else list(compare_text.slower_lines(comparison, percent))
     for line in slower:
-        say.err(f"slower by more than {per_cent:g} %: {line}")
+        say.err(f"slower by more than {percent:g} %: {line}")
     return ExitCode.of(bool(comparison.common) and not slower)
 
 
-def _fails(comparison: Comparison, per_cent: float) -> bool:
-    """Whether something is too slow; says what on stderr."""
-    slower = regressions(comparison, per_cent)
-    for line in regression_lines(slower):
-        say.err(f"slower by more than {per_cent:g} %: {line}")
-    if not comparison.common:
-        say.err("A and B have no tuning in common")
-    return bool(slower)
-
-
-def _report(args: CommandArguments) -> int:
-    if args.markdown or args.fail_on_regression is not None or args.also_b:
-        raise UsageError("--markdown, --fail-on-regression and --also-b need two: compare A B")
-    layout = common.layout_of(args)
-    a = str(layout.root) if args.a is None else args.a
-    answers = report(_told("A", read_part(layout, "A", a, args.also_a)))
-    if args.json:
-        say.out_json(report_json(answers))
+def _report(part: TuningSet, form: Form) -> None:
+    answers = report(part)
+    if form == "json":
+        say.out_json(ReportJson.of(answers))
     else:
         say.out(report_text.text(answers))
-    return ExitCode.YES
 
 
-def _told(name: str, read: tuple[TuningSet, Sequence[Fault]]) -> TuningSet:
-    """Says what could not be read. Raises NoSuchSource if the sources tell of no tuning at all."""
+def _checked(name: str, read: tuple[TuningSet, Sequence[Fault]]) -> TuningSet:
+    """Print what could not be read. Raises NoSuchSource if the sources have no tuning at all."""
     part, problems = read
     for line in trouble_lines(problems):
         say.err(line)

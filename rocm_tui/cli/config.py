@@ -1,21 +1,25 @@
-"""`rocm-tui config`: where the settings are, which are in force, what is wrong with them."""
+"""`rocm-tui config`: print the settings in force, check them, or write a settings file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
+import tomlkit
+from msgspec import field
 
 from backend.counted import counted
+from backend.disk import safe
 from rocm_tui import say
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
-from rocm_tui.config import writing
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.config.memory import trouble_of
 from rocm_tui.config.places import config_path, state_path
-from rocm_tui.config.reading import Mistake, Settings, settings_now
-from rocm_tui.config.settings import settings
+from rocm_tui.config.settings import SECTIONS, Mistake, Settings, Value, settings, settings_now
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.tui import appearance, keymap
 
 Row = tuple[str, Any, str]
@@ -29,38 +33,37 @@ Row = tuple[str, Any, str]
     "--yes", is_flag=True, help="With --write: replace an existing file, and keep a copy of it."
 )
 @common.json_option
-def config_command(**given: Any) -> int:
+def config_command(write: bool, check: bool, yes: bool, json: bool) -> int:
     """Print the settings in force, and where each is set."""
-    args = CommandArguments(**given)
-    common.require_at_most_one(write=args.write, check=args.check)
-    if args.write:
-        return _write(args)
+    common.require_at_most_one(write=write, check=check)
+    if write:
+        return _write(replace=yes)
     now = settings_now()
     keys, wrong = keymap.mistakes(now)
     mistakes = [*now.mistakes, *wrong, *appearance.mistakes(now)]
     rows = list(_rows(now, keys))
-    if args.json:
-        say.out_json(_json(now, rows, mistakes))
+    if json:
+        say.out_json(ConfigJson.of(now, rows, mistakes))
     else:
         for line in filter(None, (*map(str, mistakes), trouble_of(state_path()))):
             say.err(line)
-        if args.check:
+        if check:
             count = len([row for row in rows if row[2] != "default"])
             there = counted(count, "setting")
             say.out(f"{now.path}: {there if now.there else 'there is none'}{_bad(mistakes)}")
         else:
             _print(now, rows)
-    return ExitCode.of(not (args.check and mistakes))
+    return ExitCode.of(not (check and mistakes))
 
 
 def _bad(mistakes: list[Mistake]) -> str:
     return f", {len(mistakes)} not used" if mistakes else ""
 
 
-def _write(args: CommandArguments) -> int:
+def _write(*, replace: bool) -> int:
     keys = {name: (one.key, str(one.tooltip)) for name, one in keymap.bindings().items()}
     path = config_path()
-    copy = writing.write(path, writing.example(keys), replace=args.yes)
+    copy = write_settings(path, example_settings(keys), replace=replace)
     say.out(f"wrote {path}" + (f"; the one that was there is {copy}" if copy else ""))
     return ExitCode.YES
 
@@ -88,16 +91,103 @@ def _print(now: Settings, rows: list[Row]) -> None:
     say.out()
     width = max(len(name) for name, _, _ in rows)
     for name, value, origin in (("SETTING", "VALUE", "FROM"), *rows):
-        shown = value if origin == "FROM" else writing.toml(value)
+        shown = value if origin == "FROM" else to_toml(value)
         say.out(f"{name:<{width}}  {shown:<20}  {origin}")
 
 
-def _json(now: Settings, rows: list[Row], mistakes: list[Mistake]) -> dict[str, Any]:
-    return {
-        "path": str(now.path),
-        "there": now.there,
-        "memory": str(state_path()),
-        "memory_problem": trouble_of(state_path()) or None,
-        "settings": {name: {"value": value, "from": origin} for name, value, origin in rows},
-        "mistakes": [{"line": one.line, "what": one.what} for one in mistakes],
-    }
+class SettingJson(JsonObject):
+    value: Any
+    origin: str = field(name="from")
+
+
+class MistakeJson(JsonObject):
+    line: int | None
+    what: str
+
+
+class ConfigJson(JsonObject):
+    """The settings in force, where each is set, and what is wrong in the file."""
+
+    path: str
+    there: bool
+    memory: str
+    memory_problem: str | None
+    settings: dict[str, SettingJson]
+    mistakes: list[MistakeJson]
+
+    @classmethod
+    def of(cls, now: Settings, rows: list[Row], mistakes: list[Mistake]) -> ConfigJson:
+        return cls(
+            path=str(now.path),
+            there=now.there,
+            memory=str(state_path()),
+            memory_problem=trouble_of(state_path()) or None,
+            settings={
+                name: SettingJson(value=value, origin=origin) for name, value, origin in rows
+            },
+            mistakes=[fill(MistakeJson, mistake) for mistake in mistakes],
+        )
+
+
+class ConfigThere(RocmTuiError):
+    """A person's file would be replaced."""
+
+
+def to_toml(value: Value) -> str:
+    """Return a value as TOML."""
+    return tomlkit.item(value).as_string()
+
+
+def example_settings(keys: Mapping[str, tuple[str, str]]) -> str:
+    """The file. `keys` are the default of each key and what it does, by id."""
+    lines = [
+        "# Settings of rocm-tui. A line that is commented out shows the default.",
+        "# `rocm-tui config` prints the settings in force; --check lists mistakes in this file.",
+    ]
+    for section, about in SECTIONS.items():
+        lines += ["", f"# {about}", f"[{section}]"]
+        if section == "keys":
+            lines += _aligned(
+                (f'"{name}"', to_toml(key), does) for name, (key, does) in keys.items()
+            )
+        else:
+            lines += _aligned(
+                (one.name, to_toml(one.default), one.description)
+                for one in settings()
+                if one.section == section
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _aligned(rows: Iterator[tuple[str, str, str]]) -> list[str]:
+    texts = [(f"# {name} = {value}", about) for name, value, about in rows]
+    width = min(44, max(len(text) for text, _ in texts))
+    return [f"{text:<{width}}  # {about}" for text, about in texts]
+
+
+def write_settings(path: Path, text: str, *, replace: bool) -> Path | None:
+    """Write the file; the copy of the one that was there, if it was.
+
+    Raises ConfigThere where there is one that is not to be replaced, NotWritable, UnsafePath, Busy.
+    """
+    folder = path.parent
+    safe.make_folder(folder, folder)
+    with safe.locked(folder, path, locks=folder):
+        safe.check_file(folder, path)
+        if not path.exists():
+            safe.write_atomic(path, text.encode())
+            return None
+        if not replace:
+            raise ConfigThere(f"{path} is there; --yes writes it anew and keeps a copy")
+        copy = _copy_of(path)
+        safe.write_atomic(copy, safe.read_bytes(path))
+        safe.write_atomic(path, text.encode())
+        return copy
+
+
+def _copy_of(path: Path) -> Path:
+    """The first free of `config.toml.1`, `.2`, …"""
+    at = 1
+    while (copy := path.with_name(f"{path.name}.{at}")).exists():
+        at += 1
+    return copy

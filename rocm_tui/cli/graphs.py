@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -38,40 +40,41 @@ from rocm_tui.actions.trial import (
 )
 from rocm_tui.actions.trial_program import SKIP, steps_of, try_program
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode, ProgramCommand
+from rocm_tui.cli.common import ExitCode, ProgramCommand
 from rocm_tui.cli.work import LiveLine, Work, asked, consent, ended_by_signals, with_log
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.jobs.program import ProgramRun
+from rocm_tui.json_output import JsonObject
 from rocm_tui.render.graphs import (
-    graph_json,
+    GraphJson,
+    ProgramTrialJson,
+    TrialJson,
     graph_text,
     graph_title,
     graphs_text,
     pin_command,
-    program_json,
     program_sentences,
     program_text,
     run_line,
     sentences,
     short,
-    trial_json,
     trial_text,
 )
 from rocm_tui.render.improve import (
     PINS,
     SURE,
     PinLine,
+    ProofJson,
+    SearchJson,
     gain_table,
     news_text,
     no_gain_text,
     note_of,
     proof_figure,
-    proof_json,
     proof_sentences,
     proof_text,
-    search_json,
     subject_title,
     summary,
 )
@@ -82,40 +85,75 @@ from rocm_tui.session.graph_rows import GraphRow, find_graph, graph_rows
 from rocm_tui.session.model import Model, Row
 
 
+class GraphsJson(JsonObject):
+    graphs: list[GraphJson]
+
+
 @click.command()
 @click.argument("id", metavar="[ID]", type=common.GRAPH, required=False)
 @click.option("--text", is_flag=True, help="Print the captured text of graph ID.")
 @common.from_option
 @common.cache_dir_option
 @common.json_option
-def graphs_command(**given: Any) -> int:
+def graphs_command(
+    id: str | None, text: bool, sources: Sequence[str], cache_dir: Path | None, json: bool
+) -> int:
     """List the compiled graphs that `rocm-tui run` or a torch.profiler trace (--from) recorded.
 
     For each graph: its calls, the time of a call, its share of the time in compiled graphs. With
     ID: its tunings and their shares, its kernels where a profiler saw them, its trials. Exit code 1
     if there is no graph.
     """
-    args = CommandArguments(**given)
-    if args.text and (args.id is None or args.json):
+    if text and (id is None or json):
         raise UsageError("--text needs an ID, and is no JSON: graphs ID --text")
-    layout = common.layout_of(args)
-    rows = known_graphs(layout, args.sources)
-    if args.id is not None:
-        row = find_graph(rows, args.id)
-        if args.text:
+    layout = common.layout_at(cache_dir)
+    rows = known_graphs(layout, sources)
+    if id is not None:
+        row = find_graph(rows, id)
+        if text:
             common.print_source(text_of(layout, row.id).data.decode("utf-8", "replace"))
-        elif args.json:
-            say.out_json(graph_json(row))
+        elif json:
+            say.out_json(GraphJson.of(row))
         else:
             say.out(graph_text(row))
         return ExitCode.YES
-    if args.json:
-        say.out_json({"graphs": [graph_json(row) for row in rows]})
+    if json:
+        say.out_json(GraphsJson(graphs=[GraphJson.of(row) for row in rows]))
     elif rows:
         say.out(graphs_text(rows))
     else:
         say.err("no graph is known: `rocm-tui run -- CMD` records them")
     return ExitCode.of(bool(rows))
+
+
+class TrialsJson(JsonObject):
+    """All trials of a tuning in its graph; `trial` combines them."""
+
+    id: str
+    trial: TrialJson
+    trials: list[TrialJson]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOptions:
+    """The options of `trial`."""
+
+    id: str | None
+    choices: Sequence[str]
+    graph: str | None
+    budget: float | None
+    rounds: int
+    processes: int
+    yes: bool
+    step: str | None
+    skip: int
+    pairs: int | None
+    device: str | None
+    sources: Sequence[str]
+    python: str | None
+    cache_dir: Path | None
+    json: bool
+    program: Sequence[str] | None
 
 
 @click.command(cls=ProgramCommand)
@@ -164,7 +202,7 @@ def trial_command(**given: Any) -> int:
 
     Example: rocm-tui trial --step loss -- python train.py
     """
-    args = CommandArguments(**given)
+    args = TrialOptions(**given)
     if args.program is not None:
         return _try_program(args)
     if args.id is None:
@@ -172,7 +210,7 @@ def trial_command(**given: Any) -> int:
     budget = seconds_given(args.budget, "--budget")
     if args.processes < 1:
         raise UsageError("--processes is a number, 1 or more")
-    layout = common.layout_of(args)
+    layout = common.layout_at(args.cache_dir)
     model, row = pick_tuning(layout, args.sources, args.id)
     found = [find_device_choice(row, name) for name in args.choices]
     row = found[0][0] if found else row
@@ -183,8 +221,8 @@ def trial_command(**given: Any) -> int:
     trials = _try(args, layout, graph, arms, budget)
     result = combined(trials) if len(trials) > 1 else trials[0]
     if args.json:
-        each = [trial_json(one) for one in trials]
-        say.out_json({"id": row.id, "trial": trial_json(result), "trials": each})
+        each = [TrialJson.of(one) for one in trials]
+        say.out_json(TrialsJson(id=row.id, trial=TrialJson.of(result), trials=each))
     else:
         _print_trial(row, result)
     rivals = result.arms[1:]
@@ -192,7 +230,7 @@ def trial_command(**given: Any) -> int:
 
 
 def _try(
-    args: CommandArguments,
+    args: TrialOptions,
     layout: Layout,
     graph: GraphRow,
     arms: Sequence[Arm],
@@ -222,7 +260,7 @@ def _try(
     return trials
 
 
-def _try_program(args: CommandArguments) -> int:
+def _try_program(args: TrialOptions) -> int:
     if not args.program:
         raise UsageError("-- needs a command: rocm-tui trial --step loss -- python train.py")
     if args.id is not None:
@@ -241,7 +279,7 @@ def _try_program(args: CommandArguments) -> int:
         try:
             result = try_program(
                 args.program,
-                common.layout_of(args),
+                common.layout_at(args.cache_dir),
                 steps,
                 pairs=args.pairs,
                 budget=seconds_given(args.budget, "--budget"),
@@ -251,7 +289,7 @@ def _try_program(args: CommandArguments) -> int:
         finally:
             line.show("")
     if args.json:
-        say.out_json(program_json(result))
+        say.out_json(ProgramTrialJson.of(result))
     else:
         say.out()
         say.out(program_text(result))
@@ -295,46 +333,56 @@ def _print_trial(row: Row, trial: Trial) -> None:
 @common.python_option
 @common.cache_dir_option
 @common.json_option
-def improve_command(**given: Any) -> int:
+def improve_command(
+    graph: str | None,
+    budget: float | None,
+    within: float,
+    restart: bool,
+    yes: bool,
+    device: str | None,
+    sources: Sequence[str],
+    python: str | None,
+    cache_dir: Path | None,
+    json: bool,
+) -> int:
     """Try choices in a captured graph, and propose to pin those that make the whole graph faster.
 
     GRAPH is a graph's id or its first digits (default: the graph with most of the program's time).
     The result is confirmed in new processes. An interrupted search is continued. Exit code 0 if
     something faster was found; nothing is pinned without a yes.
     """
-    args = CommandArguments(**given)
-    budget = seconds_given(args.budget, "--budget")
-    within = check_percent(args.within, "--within")
-    layout = common.layout_of(args)
-    model = load_model(layout, also=args.sources)
-    graph = pick_graph(graph_rows(model, layout), args.graph)
-    rows = rows_of(graph)
-    consent(layout, graph.graph, args.yes)
-    work = Work(layout, args.python, args.device)
+    limit = seconds_given(budget, "--budget")
+    margin = check_percent(within, "--within")
+    layout = common.layout_at(cache_dir)
+    model = load_model(layout, also=sources)
+    picked = pick_graph(graph_rows(model, layout), graph)
+    rows = rows_of(picked)
+    consent(layout, picked.graph, yes)
+    work = Work(layout, python, device)
     teller = _Teller(work)
     improving = GraphSearch(
         work,
         layout,
-        graph,
-        budget=budget,
-        within=within,
-        restart=args.restart,
+        picked,
+        budget=limit,
+        within=margin,
+        restart=restart,
         tell=teller.tell,
     )
     try:
         with ended_by_signals():
             search = improving.go()
     except (KeyboardInterrupt, SystemExit):
-        if improving.search is not None and not args.json:
+        if improving.search is not None and not json:
             _print_cut(improving.search)
         raise
     finally:
         work.line.show("")
-    if args.json:
-        say.out_json(search_json(search))
+    if json:
+        say.out_json(SearchJson.of(search))
     else:
         _print_search(search, rows, improving.budget)
-    _offer(args, layout, model, rows, search)
+    _offer(layout, model, rows, search, yes=yes, json=json)
     return ExitCode.of(result_of(search) is not None)
 
 
@@ -401,23 +449,23 @@ def pinned_sentences(search: Search, rows: Rows) -> list[str]:
 
 
 def _offer(
-    args: CommandArguments, layout: Layout, model: Model, rows: Rows, search: Search
+    layout: Layout, model: Model, rows: Rows, search: Search, *, yes: bool, json: bool
 ) -> None:
-    """Pin what was found, if a person says so; else say how."""
+    """Pin what was found, if a person agrees; else print how."""
     gain = result_of(search)
     wanted = [one for one in proposals(search) if not _is_pinned(one, rows)]
     if gain is None or not wanted:
         return
     these = "this" if len(wanted) == 1 else f"these {len(wanted)}"
-    asks = sys.stdin.isatty() and not args.json
-    planned = plan_proposals(wanted, rows, model.sessions, layout) if asks or args.yes else []
-    if args.yes or (asks and asked(f"pin {these}? [y/N] ")):
+    asks = sys.stdin.isatty() and not json
+    planned = plan_proposals(wanted, rows, model.sessions, layout) if asks or yes else []
+    if yes or (asks and asked(f"pin {these}? [y/N] ")):
         note = note_of(search, gain)
         for pinned in pin_proposals(planned, layout, note):
             detail = f": {pinned.detail}" if pinned.detail else ""
             say.err(f"pinned {plain(pinned.choice.label)}, {pinned.state}{detail}")
         say.err(f"To prove it in stock processes: rocm-tui prove {search.graph}")
-    elif not args.json:
+    elif not json:
         say.out("To pin them:")
         for one in wanted:
             note = note_of(search, gain)
@@ -450,29 +498,39 @@ def _is_pinned(proposal: PinProposal, rows: Rows) -> bool:
 @common.python_option
 @common.cache_dir_option
 @common.json_option
-def prove_command(**given: Any) -> int:
+def prove_command(
+    graph: str | None,
+    pairs: int,
+    budget: float | None,
+    yes: bool,
+    device: str | None,
+    sources: Sequence[str],
+    python: str | None,
+    cache_dir: Path | None,
+    json: bool,
+) -> int:
     """Compare a captured graph with and without the pins, in new processes of stock PyTorch.
 
     GRAPH is a graph's id or its first digits (default: the graph with most of the program's time).
     The result goes into the notes of the graph's pins. Exit code 0 if the graph is faster with
     them.
     """
-    args = CommandArguments(**given)
-    budget = seconds_given(args.budget, "--budget")
-    if args.pairs < 3:
+    limit = seconds_given(budget, "--budget")
+    if pairs < 3:
         raise UsageError("--pairs is a number, 3 or more: fewer tell nothing of their differences")
-    layout = common.layout_of(args)
-    graph = pick_graph(graph_rows(load_model(layout, also=args.sources), layout), args.graph)
-    work = Work(layout, args.python, args.device)
+    layout = common.layout_at(cache_dir)
+    rows = graph_rows(load_model(layout, also=sources), layout)
+    picked = pick_graph(rows, graph)
+    work = Work(layout, python, device)
 
     def tell(number: int, total: int, pinned: bool) -> None:
         which = "with the pins" if pinned else "without"
         work.line.part(number - 1, total)
-        work.line.title = f"graph {graph.id}: process {number} of {total}, {which}"
+        work.line.title = f"graph {picked.id}: process {number} of {total}, {which}"
         work.line.show("starting a worker")
 
-    proving = Proving(work, layout, graph, pairs=args.pairs, budget=budget, tell=tell)
-    consent(layout, graph.graph, args.yes)
+    proving = Proving(work, layout, picked, pairs=pairs, budget=limit, tell=tell)
+    consent(layout, picked.graph, yes)
     try:
         with ended_by_signals():
             proof = proving.go()
@@ -481,8 +539,8 @@ def prove_command(**given: Any) -> int:
     finally:
         work.line.show("")
     annotate(layout, proof, proof_figure(proof))
-    if args.json:
-        say.out_json(proof_json(proof))
+    if json:
+        say.out_json(ProofJson.of(proof))
     else:
         say.out(proof_text(proof))
         say.out()

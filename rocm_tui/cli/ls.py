@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
+from backend.model.session import Fault
 from rocm_tui import say
 from rocm_tui.actions.sources import load_named, unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import (
-    CommandArguments,
     ExitCode,
     filter_option,
     matching_rows,
     parse_filter,
 )
-from rocm_tui.config.reading import settings_now
+from rocm_tui.config.settings import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
-from rocm_tui.render.problems import problem_json, trouble_lines, why_nothing
-from rocm_tui.render.tunings import row_json, tunings_text
+from rocm_tui.json_output import JsonObject
+from rocm_tui.render.problems import trouble_lines, why_nothing
+from rocm_tui.render.tuning_json import TuningJson
+from rocm_tui.render.tunings import tunings_text
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
 from rocm_tui.session.query.match import ordered
+
+
+class TuningsJson(JsonObject):
+    """What `ls` found, and the problems of what it read."""
+
+    tunings: list[TuningJson]
+    problems: list[Fault]
 
 
 @click.command()
@@ -40,27 +48,33 @@ from rocm_tui.session.query.match import ordered
 @click.option("--reverse", is_flag=True, help="Reverse the order.")
 @common.cache_dir_option
 @common.json_option
-def ls_command(**given: Any) -> int:
+def ls_command(
+    paths: Sequence[str],
+    tied: bool,
+    filter: str | None,
+    sort: str | None,
+    reverse: bool,
+    cache_dir: Path | None,
+    json: bool,
+) -> int:
     """List the tunings in logs, caches and folders.
 
     PATH is a file, a folder, or - for stdin (default: the cache directory). Exit code 1 if there is
     no tuning, or if a PATH cannot be read.
     """
-    args = CommandArguments(**given)
-    query = parse_filter(args.filter)
+    query = parse_filter(filter)
     for mistake in settings_now().mistakes:
         say.err(str(mistake))
-    layout = common.layout_of(args)
-    model, found, paths = load_named(layout, args.paths)
-    rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
+    layout = common.layout_at(cache_dir)
+    model, found, read_paths = load_named(layout, paths)
+    rows = [row for row in found if not tied or stats.tied(row.tuning)]
     rows = matching_rows(rows, query, model.sessions)
-    if args.sort or args.reverse:
-        facts = Facts(Known(model.sessions))
-        rows = ordered(rows, BY_NAME[args.sort or "age"], facts, args.reverse)
-    lost = unread(model, args.paths)
-    if args.json:
-        problems = [problem_json(problem) for problem in model.problems]
-        say.out_json({"tunings": [row_json(row) for row in rows], "problems": problems})
+    if sort or reverse:
+        rows = ordered(rows, BY_NAME[sort or "age"], Facts(Known(model.sessions)), reverse)
+    lost = unread(model, paths)
+    if json:
+        tunings = [TuningJson.of(row) for row in rows]
+        say.out_json(TuningsJson(tunings=tunings, problems=model.problems))
         for line in trouble_lines(lost):
             say.err(line)
     else:
@@ -70,9 +84,9 @@ def ls_command(**given: Any) -> int:
             say.err(line)
         if not rows:
             root = str(layout.root)
-            for line in why_nothing(model, path_kinds(paths or [root], root), len(found)):
+            for line in why_nothing(model, path_kinds(read_paths or [root], root), len(found)):
                 say.err(line)
-        for line in _missed_lines(paths):
+        for line in _missed_lines(read_paths):
             say.err(line)
     return ExitCode.of(bool(rows) and not lost)
 

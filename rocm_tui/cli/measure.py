@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from pathlib import Path
 
 import click
 
-from backend.disk.layout import Layout
-from backend.model.choice import Choice, Measurement
+from backend.model.choice import Caches, Choice, Measurement
 from rocm_tui import say
 from rocm_tui.actions.measure import (
     Measuring,
     NotMeasured,
-    Suspect,
+    Suspects,
     check_percent,
     choices_to_measure,
     find_suspects,
@@ -24,7 +22,6 @@ from rocm_tui.actions.measure import (
 from rocm_tui.actions.sources import load_model, pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.common import (
-    CommandArguments,
     ExitCode,
     filter_option,
     matching_rows,
@@ -35,10 +32,11 @@ from rocm_tui.environment import device_to_measure
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, seconds_given
+from rocm_tui.json_output import JsonObject
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.measured import (
+    MeasurementJson,
     measured_text,
-    measurement_json,
     repeat_line,
     repeats_text,
     sentences,
@@ -54,24 +52,53 @@ Measure = Callable[[Row, Sequence[Choice]], Sequence[Measurement]]
 """Measures choices of a tuning; the last measurement counts."""
 
 
-def measure_suspects(args: CommandArguments, layout: Layout, measure: Measure) -> ExitCode:
-    """One after another; what cannot be measured is said, and the others are measured."""
-    if args.id is not None:
-        raise UsageError("--suspects measures all suspects: without an ID")
-    query = parse_filter(args.filter)
-    model = load_model(layout, also=args.sources)
-    suspects = find_suspects(matching_rows(model.rows(), query, model.sessions))
-    results: list[dict[str, Any]] = []
+class MeasuredSuspectJson(JsonObject):
+    """A suspect tuning, and its measurement or the reason why it has none."""
+
+    id: str
+    suspect: str | None
+    measurement: MeasurementJson | None
+    reason: str | None
+
+
+class MeasuredSuspectsJson(JsonObject):
+    suspects: list[MeasuredSuspectJson]
+    not_measurable: int
+
+
+class MeasurementsJson(JsonObject):
+    """All measurements of a tuning; `measurement` is the last one, which counts."""
+
+    id: str
+    measurement: MeasurementJson | None
+    measurements: list[MeasurementJson | None]
+
+
+def _measure_suspects(suspects: Suspects, measure: Measure, json: bool) -> ExitCode:
+    """Measure one suspect after another; one that fails is reported, and the others go on."""
+    results: list[MeasuredSuspectJson] = []
     clear = not suspects.others
     for suspect in suspects.suspects:
-        result, sure = _measure_suspect(suspect, measure)
-        clear = clear and sure
-        results.append(result)
-        if not args.json:
-            say.out(result.pop("line"), flush=True)
-    if args.json:
-        values = [{k: v for k, v in result.items() if k != "line"} for result in results]
-        say.out_json({"suspects": values, "not_measurable": suspects.others})
+        row = suspect.row
+        measurement, reason = None, None
+        try:
+            measurement = measure(row, suspect.choices)[-1]
+        except (JobError, NotMeasured) as error:
+            reason = plain(str(error))
+        clear = clear and measurement is not None and _is_clear(measurement)
+        results.append(
+            MeasuredSuspectJson(
+                id=row.id,
+                suspect=row.suspect,
+                measurement=MeasurementJson.of(measurement),
+                reason=reason,
+            )
+        )
+        if not json:
+            said = f"failed: {reason}" if measurement is None else standing(row.tuning, measurement)
+            say.out(plain(f"{row.id} {problem_title(row.tuning)}: {said}"), flush=True)
+    if json:
+        say.out_json(MeasuredSuspectsJson(suspects=results, not_measurable=suspects.others))
     elif not suspects.suspects and not suspects.others:
         say.out(NONE)
     if suspects.missing:
@@ -79,21 +106,8 @@ def measure_suspects(args: CommandArguments, layout: Layout, measure: Measure) -
     return ExitCode.of(clear)
 
 
-def _measure_suspect(suspect: Suspect, measure: Measure) -> tuple[dict[str, Any], bool]:
-    """What came of it, and whether that is clear."""
-    row = suspect.row
-    name = f"{row.id} {problem_title(row.tuning)}"
-    known = {"id": row.id, "suspect": row.suspect}
-    try:
-        last = measure(row, suspect.choices)[-1]
-    except (JobError, NotMeasured) as error:
-        reason = plain(str(error))
-        line = f"{name}: failed: {reason}"
-        return {**known, "measurement": None, "reason": reason, "line": line}, False
-    line = plain(f"{name}: {standing(row.tuning, last)}")
-    sure = not last.failed and all(choice.verdict != "unclear" for choice in last.choices)
-    measurement = measurement_json(last)
-    return {**known, "measurement": measurement, "reason": None, "line": line}, sure
+def _is_clear(measurement: Measurement) -> bool:
+    return not measurement.failed and all(c.verdict != "unclear" for c in measurement.choices)
 
 
 @click.command()
@@ -139,65 +153,81 @@ def _measure_suspect(suspect: Suspect, measure: Measure) -> tuple[dict[str, Any]
 @common.python_option
 @common.cache_dir_option
 @common.json_option
-def measure_command(**given: Any) -> int:
+def measure_command(
+    id: str | None,
+    choices: Sequence[str],
+    budget: float | None,
+    within: float,
+    rounds: int,
+    repeat: int,
+    cold: bool,
+    hot: bool,
+    suspects: bool,
+    filter: str | None,
+    device: str | None,
+    sources: Sequence[str],
+    python: str | None,
+    cache_dir: Path | None,
+    json: bool,
+) -> int:
     """Measure choices of tuning ID in random order until it is clear which one is faster.
 
     CHOICE is a name, a hash, the first digits of a hash, or #2 (default: all near the best). The
     result is kept in the cache directory and used by ls, show, watch and pin. --filter goes with
     --suspects. Exit code 0 only if the result is clear.
     """
-    args = CommandArguments(**given)
-    common.require_at_most_one(cold=args.cold, hot=args.hot)
-    args.caches = "cold" if args.cold else "hot" if args.hot else None
-    seconds_given(args.budget, "--budget")
-    within = check_percent(args.within, "--within")
-    if args.repeat < 1:
+    common.require_at_most_one(cold=cold, hot=hot)
+    seconds_given(budget, "--budget")
+    margin = check_percent(within, "--within")
+    if repeat < 1:
         raise UsageError("--repeat is how often to measure, 1 or more")
-    layout = common.layout_of(args)
-    if args.suspects:
-        return measure_suspects(args, layout, partial(_measure, args, layout))
-    if args.filter:
+    layout = common.layout_at(cache_dir)
+
+    def measure(row: Row, choices: Sequence[Choice]) -> list[Measurement]:
+        """Return all measurements; of several, each is printed as it comes."""
+        measure_job(row.tuning, choices)  # what cannot be measured fails before a worker starts
+        own_device = device_to_measure(device, row.tuning.device_index)
+        work = Work(layout, python, own_device, warm=repeat == 1)
+        caches: Caches | None = "cold" if cold else "hot" if hot else None
+        measuring = Measuring(
+            work, row.tuning, choices, budget=budget, caches=caches, rounds=rounds
+        )
+        measurements: list[Measurement] = []
+        for number in range(1, repeat + 1):
+            count = f" ({number} of {repeat})" if repeat > 1 else ""
+            with work.line.during(problem_title(row.tuning) + count):
+                try:
+                    measurements.append(measuring.once())
+                except JobError as error:
+                    raise JobError(with_log(error)) from error
+            if repeat > 1 and not json:
+                say.out(repeat_line(row.tuning, measurements[-1], number, repeat), flush=True)
+        return measurements
+
+    if suspects:
+        if id is not None:
+            raise UsageError("--suspects measures all suspects: without an ID")
+        query = parse_filter(filter)
+        model = load_model(layout, also=sources)
+        rows = matching_rows(model.rows(), query, model.sessions)
+        return _measure_suspects(find_suspects(rows), measure, json)
+    if filter:
         raise UsageError("--filter is for --suspects: an ID is one tuning")
-    if args.id is None:
+    if id is None:
         raise UsageError("which tuning? measure ID, or measure --suspects")
-    _, row = pick_tuning(layout, args.sources, args.id)
-    found = [find_device_choice(row, name) for name in args.choices]
+    _, row = pick_tuning(layout, sources, id)
+    found = [find_device_choice(row, name) for name in choices]
     row = found[0][0] if found else row
     named = [choice for _, choice in found]
-    measurements = _measure(args, layout, row, choices_to_measure(row, named, within))
+    measurements = measure(row, choices_to_measure(row, named, margin))
     last = measurements[-1]
     row = replace(row, tuning=replace(row.tuning, measured=last))
-    if args.json:
-        values = [measurement_json(measurement) for measurement in measurements]
-        say.out_json({"id": row.id, "measurement": values[-1], "measurements": values})
+    if json:
+        values = [MeasurementJson.of(measurement) for measurement in measurements]
+        say.out_json(MeasurementsJson(id=row.id, measurement=values[-1], measurements=values))
     else:
         _print(row, measurements)
-    clear = all(choice.verdict != "unclear" for choice in last.choices)
-    return ExitCode.of(clear and not last.failed)
-
-
-def _measure(
-    args: CommandArguments, layout: Layout, row: Row, choices: Sequence[Choice]
-) -> list[Measurement]:
-    """All measurements; of several, each is told as it comes."""
-    measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
-    device = device_to_measure(args.device, row.tuning.device_index)
-    work = Work(layout, args.python, device, warm=args.repeat == 1)
-    measuring = Measuring(
-        work, row.tuning, choices, budget=args.budget, caches=args.caches, rounds=args.rounds
-    )
-    measurements: list[Measurement] = []
-    for number in range(1, args.repeat + 1):
-        count = f" ({number} of {args.repeat})" if args.repeat > 1 else ""
-        with work.line.during(problem_title(row.tuning) + count):
-            try:
-                measurements.append(measuring.once())
-            except JobError as error:
-                raise JobError(with_log(error)) from error
-        if args.repeat > 1 and not args.json:
-            line = repeat_line(row.tuning, measurements[-1], number, args.repeat)
-            say.out(line, flush=True)
-    return measurements
+    return ExitCode.of(_is_clear(last))
 
 
 def _print(row: Row, measurements: Sequence[Measurement]) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import click
+from msgspec import UNSET, UnsetType
 
 from backend.counted import counted, device_ranges
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_inductors
 from backend.model.pin import Pin
-from backend.pins.file import HistoryEntry
 from backend.pins.plan import PinPlan
-from backend.pins.state import PinStatus
 from rocm_tui import say
 from rocm_tui.actions.pin import (
     Pinnable,
@@ -33,21 +32,23 @@ from rocm_tui.actions.pin import (
 from rocm_tui.actions.sources import pick_tuning
 from rocm_tui.actions.tables import is_place, pin_row, pins_at, plan_row, row_at, solution_of
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import NotPinnable, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.render.measured import change_json, output_warning, why_not_bitwise
+from rocm_tui.json_output import JsonObject
+from rocm_tui.render.measured import BitsChangeJson, output_warning, why_not_bitwise
 from rocm_tui.render.pins import (
     PIN_LIST,
-    history_json,
+    PinEventJson,
+    PinJson,
+    PinPlanJson,
+    PinReportJson,
+    UndoJson,
     history_line,
-    pin_report_json,
+    moment,
     pin_warning,
-    plan_json,
     state_text,
-    status_json,
-    undo_json,
-    undo_lines,
+    undo_title,
     undone_pins,
 )
 from rocm_tui.render.table import text_table
@@ -71,31 +72,40 @@ from rocm_tui.session.refusals import why_wrong
 @common.from_option
 @common.cache_dir_option
 @common.json_option
-def pin_command(**given: Any) -> int:
+def pin_command(
+    id: str,
+    choice: str,
+    note: str,
+    dry_run: bool,
+    bitwise: bool,
+    wrong: bool,
+    sources: Sequence[str],
+    cache_dir: Path | None,
+    json: bool,
+) -> int:
     """Pin CHOICE of tuning ID: every later torch.compile uses it until `unpin`.
 
     CHOICE is a name, a hash, the first digits of a hash, or #2 for the second fastest. ID may be
     FILE:LINE of a tuned table (TunableOp, AITER, MoE configs); CHOICE is then the name of another
     solution, NAME=VALUE,..., or a table that has it for the same entry.
     """
-    args = CommandArguments(**given)
-    layout = common.layout_of(args)
-    if is_place(args.id):
-        return _pin_row(args, layout)
-    model, row = pick_tuning(layout, args.sources, args.id)
-    wanted = pinnable(row, args.choice, model.sessions, wrong=args.wrong)
+    layout = common.layout_at(cache_dir)
+    if is_place(id):
+        return _pin_row(layout, id, choice, note=note, dry_run=dry_run, json=json)
+    model, row = pick_tuning(layout, sources, id)
+    wanted = pinnable(row, choice, model.sessions, wrong=wrong)
     row = wanted.row
-    if args.bitwise and (why := why_not_bitwise(row, wanted.choice)):
+    if bitwise and (why := why_not_bitwise(row, wanted.choice)):
         raise NotPinnable(why)
-    changes = {"change_of_bits": change_json(row, wanted.choice)}
-    if args.dry_run:
+    bits = BitsChangeJson.of(row, wanted.choice)
+    if dry_run:
         plan = plan_pin(wanted, layout)
-        if args.json:
-            say.out_json(plan_json(plan) | changes)
+        if json:
+            say.out_json(PinPlanJson.of(plan, bits))
         else:
             say.out(_plan_text(wanted, plan))
         return ExitCode.YES
-    pinned = pin_choice(wanted, layout, note=args.note)
+    pinned = pin_choice(wanted, layout, note=note)
     for warning in (
         why_wrong(row, wanted.choice),
         pin_warning(wanted.row.tuning, wanted.choice),
@@ -103,28 +113,30 @@ def pin_command(**given: Any) -> int:
     ):
         if warning:
             say.err(warning)
-    if args.json:
-        say.out_json(pin_report_json(pinned.report) | changes)
+    if json:
+        say.out_json(PinReportJson.of(pinned.report, bits))
     else:
         say.out(_pinned_text(wanted, pinned))
     return ExitCode.of(pinned.done)
 
 
-def _pin_row(args: CommandArguments, layout: Layout) -> int:
-    """Of a tuned table."""
-    row = row_at(args.id)
-    solution = solution_of(row, args.choice)
-    if args.dry_run:
+def _pin_row(
+    layout: Layout, place: str, choice: str, *, note: str, dry_run: bool, json: bool
+) -> int:
+    """Pin another solution in the row of a tuned table."""
+    row = row_at(place)
+    solution = solution_of(row, choice)
+    if dry_run:
         plan = plan_row(row, solution, layout)
-        if args.json:
-            say.out_json(plan_json(plan))
+        if json:
+            say.out_json(PinPlanJson.of(plan))
         else:
             does = "would write" if plan.numbers else "would leave as it is"
             say.out(f"{does} {plain(row.path_line)}: {plain(solution.text)}")
         return ExitCode.YES
-    report = pin_row(row, solution, layout, note=args.note)
-    if args.json:
-        say.out_json(pin_report_json(report))
+    report = pin_row(row, solution, layout, note=note)
+    if json:
+        say.out_json(PinReportJson.of(report))
     else:
         say.out(
             f"pinned {plain(solution.label)} in {plain(row.place)} as {report.pin.id}, in the "
@@ -165,27 +177,30 @@ def _pinned_text(wanted: Pinnable, pinned: Pinned) -> str:
     )
 
 
+class UnpinnedJson(JsonObject):
+    unpinned: list[str]
+
+
 @click.command()
 @click.argument("ids", metavar="[ID]...", type=common.PINNED, nargs=-1)
 @click.option("--all", is_flag=True, help="Remove every pin of this cache directory.")
 @common.cache_dir_option
 @common.json_option
-def unpin_command(**given: Any) -> int:
+def unpin_command(ids: Sequence[str], all: bool, cache_dir: Path | None, json: bool) -> int:
     """Remove the pins of these tunings; measured times and compiled graphs are restored.
 
     ID is the id of a pinned tuning, or FILE:LINE of a tuned table.
     """
-    args = CommandArguments(**given)
-    if bool(args.ids) == args.all:
+    if bool(ids) == all:
         raise UsageError("unpin takes either ids or --all; `rocm-tui pins` prints the ids")
-    layout = common.layout_of(args)
-    if args.all:
+    layout = common.layout_at(cache_dir)
+    if all:
         pins = take_all_back(layout)
     else:
-        pins = _pins_of(list_pins(layout), args.ids)
+        pins = _pins_of(list_pins(layout), ids)
         take_back(pins, layout)
-    if args.json:
-        say.out_json({"unpinned": [pin.id for pin in pins]})
+    if json:
+        say.out_json(UnpinnedJson(unpinned=[pin.id for pin in pins]))
     elif pins:
         for pin in pins:
             say.out(f"unpinned {plain(pin.label)} of {pin.id}")
@@ -203,54 +218,59 @@ def _pins_of(pins: Sequence[Pin], words: Sequence[str]) -> list[Pin]:
     return meant
 
 
+class PinsJson(JsonObject):
+    """The pins of a cache directory; `history` with `--history` only."""
+
+    pins: list[PinJson]
+    history: list[PinEventJson] | UnsetType
+
+
 @click.command()
 @click.option("--reconcile", is_flag=True, help="Apply pins that have drifted again first.")
 @click.option("--history", is_flag=True, help="Also list earlier pins and unpins.")
 @common.cache_dir_option
 @common.json_option
-def pins_command(**given: Any) -> int:
+def pins_command(reconcile: bool, history: bool, cache_dir: Path | None, json: bool) -> int:
     """List the pins of the cache directory.
 
     Exit code 1 if one of them is not active.
     """
-    args = CommandArguments(**given)
-    layout = common.layout_of(args)
-    statuses = reapply_pins(layout, thorough=True) if args.reconcile else pin_states(layout)
-    history = pin_history(layout) if args.history else ()
-    if args.json:
-        value = {"pins": [status_json(status) for status in statuses]}
-        if args.history:
-            value["history"] = [history_json(entry) for entry in history]
-        say.out_json(value)
+    layout = common.layout_at(cache_dir)
+    statuses = reapply_pins(layout, thorough=True) if reconcile else pin_states(layout)
+    events = pin_history(layout) if history else ()
+    if json:
+        say.out_json(
+            PinsJson(
+                pins=[PinJson.of(status) for status in statuses],
+                history=[PinEventJson.of(event) for event in events] if history else UNSET,
+            )
+        )
     else:
-        _print_pins(statuses, history)
+        say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
+        for event in events:
+            say.out(history_line(event))
     return ExitCode.of(all(status.state == "active" for status in statuses))
-
-
-def _print_pins(statuses: Sequence[PinStatus], history: Sequence[HistoryEntry]) -> None:
-    say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
-    for entry in history:
-        say.out(history_line(entry))
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print what would be undone.")
 @common.cache_dir_option
 @common.json_option
-def undo_command(**given: Any) -> int:
+def undo_command(dry_run: bool, cache_dir: Path | None, json: bool) -> int:
     """Undo your last pin or unpin in this cache directory; each call goes one step further back.
 
     All that one command pinned or unpinned is one step. Exit code 1 if nothing is left to undo.
     """
-    args = CommandArguments(**given)
-    layout = common.layout_of(args)
+    layout = common.layout_at(cache_dir)
     step = next_step_back(layout)
-    if step is not None and not args.dry_run:
+    if step is not None and not dry_run:
         step_back(layout, step)
-    if args.json:
-        say.out_json({**undo_json(step), "dry_run": args.dry_run})
+    if json:
+        say.out_json(UndoJson.of(step, dry_run=dry_run))
     elif step is not None:
-        say.out(("would undo: " if args.dry_run else "undone: ") + " ".join(undo_lines(step)))
+        entry = step.entry
+        done = f"{moment(entry.when)} by {plain(entry.who)}"
+        say.out(f"{'Would undo' if dry_run else 'Undid'}: {undo_title(step)} ({done})")
         for line in undone_pins(step):
             say.out(f"  {line}")
     else:

@@ -19,7 +19,7 @@ from backend.model.session import ActivityState
 from backend.ranks import job
 from rocm_tui import say
 from rocm_tui.cli import common
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.launch.run import MakeLine, RunOptions, run
 from rocm_tui.session.numbers import running, shorten

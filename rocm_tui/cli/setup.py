@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from pathlib import Path
 
 import click
 from click.shell_completion import get_completion_class
@@ -16,11 +15,12 @@ from backend.pins.leftovers import DAYS, Leftover, leftovers, remove
 from rocm_tui import say
 from rocm_tui.actions.doctor import DoctorCheck, Examined, examine, examine_mega_cache
 from rocm_tui.cli import common
-from rocm_tui.cli.common import COMPLETE_VARIABLE, PROGRAM, CommandArguments, ExitCode
+from rocm_tui.cli.common import COMPLETE_VARIABLE, PROGRAM, ExitCode
 from rocm_tui.cli.work import LiveLine
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import hanging, table
+from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.render.table import hanging, plain_table
 from rocm_tui.session import numbers as fmt
 
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
@@ -31,26 +31,28 @@ MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 @common.python_option
 @common.cache_dir_option
 @common.json_option
-def doctor_command(**given: Any) -> int:
+def doctor_command(
+    files: Sequence[Path], python: str | None, cache_dir: Path | None, json: bool
+) -> int:
     """Check torch, device, cache directory, compilers, hooks and inotify.
 
     FILE holds the bytes of torch.compiler.save_cache_artifacts(): its contents are listed, and the
     pins that it would hide. Exit code 1 if something is broken, or if a FILE cannot be read or
     hides a pin.
     """
-    args = CommandArguments(**given)
-    layout = common.layout_of(args)
-    if args.files:
-        examined = [examine_mega_cache(path, layout) for path in args.files]
-        value: dict[str, Any] = {"bundles": [mega_cache_json(one) for one in examined]}
-        groups = [one.checks for one in examined]
+    layout = common.layout_at(cache_dir)
+    value: JsonObject
+    if files:
+        examined = [examine_mega_cache(path, layout) for path in files]
+        value = MegaCachesJson(bundles=[MegaCacheJson.of(each) for each in examined])
+        groups = [each.checks for each in examined]
     else:
         line = LiveLine("doctor")  # torch, and a kernel for each target, take seconds
         line.show("asking torch and the compilers")
-        checks = examine(layout, args.python)
+        checks = examine(layout, python)
         line.show("")
-        value, groups = {"checks": [asdict(check) for check in checks]}, [checks]
-    if args.json:
+        value, groups = ChecksJson(checks=checks), [checks]
+    if json:
         say.out_json(value)
     else:
         for number, checks in enumerate(groups):
@@ -60,21 +62,52 @@ def doctor_command(**given: Any) -> int:
     return ExitCode.of(all(check.verdict != "bad" for checks in groups for check in checks))
 
 
-def mega_cache_json(examined: Examined) -> dict[str, Any]:
-    artifacts = () if examined.mega is None else examined.mega.artifacts
-    return {
-        "path": examined.path,
-        "size": None if examined.mega is None else examined.mega.size,
-        "artifacts": [
-            {"type": a.type, "key": a.key, "size": a.size, "loaded": a.loaded} for a in artifacts
-        ],
-        "hides": [
-            {"pin": h.pin.id, "label": h.pin.label, "key": h.artifact.key, "verdict": h.verdict}
-            for h in examined.hidden
-        ],
-        "configurations": dict(examined.overwritten),
-        "checks": [asdict(check) for check in examined.checks],
-    }
+class ChecksJson(JsonObject):
+    checks: Sequence[DoctorCheck]
+
+
+class ArtifactJson(JsonObject):
+    type: str
+    key: str
+    size: int
+    loaded: bool
+
+
+class HiddenPinJson(JsonObject):
+    pin: str
+    label: str
+    key: str
+    verdict: str
+
+
+class MegaCacheJson(JsonObject):
+    """A file of PyTorch's mega-cache: its contents, and the pins that it would hide."""
+
+    path: str
+    size: int | None
+    artifacts: list[ArtifactJson]
+    hides: list[HiddenPinJson]
+    configurations: dict[str, str]
+    checks: Sequence[DoctorCheck]
+
+    @classmethod
+    def of(cls, examined: Examined) -> MegaCacheJson:
+        artifacts = () if examined.mega is None else examined.mega.artifacts
+        return fill(
+            cls,
+            examined,
+            size=None if examined.mega is None else examined.mega.size,
+            artifacts=[fill(ArtifactJson, artifact) for artifact in artifacts],
+            hides=[
+                fill(HiddenPinJson, each, each.pin, pin=each.pin.id, key=each.artifact.key)
+                for each in examined.hidden
+            ],
+            configurations=dict(examined.overwritten),
+        )
+
+
+class MegaCachesJson(JsonObject):
+    bundles: list[MegaCacheJson]
 
 
 def _print_checks(checks: Sequence[DoctorCheck]) -> None:
@@ -97,24 +130,23 @@ def _print_checks(checks: Sequence[DoctorCheck]) -> None:
 @click.option("--yes", is_flag=True, help="Remove them.")
 @common.cache_dir_option
 @common.json_option
-def prune_command(**given: Any) -> int:
+def prune_command(older_than: float, yes: bool, cache_dir: Path | None, json: bool) -> int:
     """List old files of rocm-tui in the cache directory; remove them with --yes.
 
     Those are sessions, captured graphs, caches of trials and compiled kernels. What the undo of a
     pin needs stays, and so do all files of Inductor.
     """
-    args = CommandArguments(**given)
-    if not (math.isfinite(args.older_than) and args.older_than >= 0):
-        raise UsageError(f"--older-than is a number of days, from 0 on: {args.older_than}")
-    layout, now, days = common.layout_of(args), time.time(), args.older_than
-    found = leftovers(layout, now, days)
-    removed = [old for old in found.old if args.yes and remove(layout, old, now, days)]
-    if args.json:
-        things = [leftover_json(old, old in removed) for old in found.old]
-        say.out_json({"leftovers": things, "kept": list(found.kept)})
+    if not (math.isfinite(older_than) and older_than >= 0):
+        raise UsageError(f"--older-than is a number of days, from 0 on: {older_than}")
+    layout, now = common.layout_at(cache_dir), time.time()
+    found = leftovers(layout, now, older_than)
+    removed = [old for old in found.old if yes and remove(layout, old, now, older_than)]
+    if json:
+        old = [LeftoverJson.of(each, each in removed) for each in found.old]
+        say.out_json(PrunedJson(leftovers=old, kept=found.kept))
     elif not found.old:
         say.out("Nothing is old: nothing to remove.")
-    elif args.yes:
+    elif yes:
         say.out(f"Removed {_total(removed)}.")
     else:
         say.out(_leftovers_text(found.old, now))
@@ -155,14 +187,29 @@ def _leftovers_text(leftovers: Sequence[Leftover], now: float) -> str:
         size = fmt.size(sum(leftover.size for leftover in group))
         latest = max(leftover.used for leftover in group)
         rows.append([kind, fmt.count(len(group)), size, fmt.age(latest, now)])
-    return table(["WHAT", "COUNT", "SIZE", "LAST USED"], rows, "lrrr")
+    return plain_table(["WHAT", "COUNT", "SIZE", "LAST USED"], rows, "lrrr")
 
 
-def leftover_json(leftover: Leftover, removed: bool) -> dict[str, Any]:
-    return {
-        "kind": leftover.kind,
-        "paths": [str(path) for path in leftover.files],
-        "bytes": leftover.size,
-        "last_used": leftover.used,
-        "removed": removed,
-    }
+class LeftoverJson(JsonObject):
+    """Old files below the cache directory."""
+
+    kind: str
+    paths: list[str]
+    bytes: int
+    last_used: float
+    removed: bool
+
+    @classmethod
+    def of(cls, leftover: Leftover, removed: bool) -> LeftoverJson:
+        return cls(
+            kind=leftover.kind,
+            paths=[str(path) for path in leftover.files],
+            bytes=leftover.size,
+            last_used=leftover.used,
+            removed=removed,
+        )
+
+
+class PrunedJson(JsonObject):
+    leftovers: list[LeftoverJson]
+    kept: tuple[str, ...]

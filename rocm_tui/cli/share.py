@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
@@ -41,19 +42,40 @@ from rocm_tui.actions.share import (
 )
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import seconds_given
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render import agree as agree_text
+from rocm_tui.render.agree import AgreedPinJson, AgreedPinsJson
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.measured import output_warning
-from rocm_tui.render.pins import pin_warning, step_json
+from rocm_tui.render.pins import pin_warning
 from rocm_tui.render.problems import trouble_lines
-from rocm_tui.render.table import hanging, table
+from rocm_tui.render.table import hanging, plain_table
 from rocm_tui.report.agreement import Agreement, Proposal, agreement, propose
 from rocm_tui.session import numbers as fmt
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """The options of `export`."""
+
+    ids: Sequence[str]
+    output: Path | None
+    lookup_table: bool
+    kernel_options: bool
+    fastest: bool
+    sources: Sequence[str]
+    python: str | None
+    cache_dir: Path | None
+    json: bool
+
+    @property
+    def layout(self) -> Layout:
+        return common.layout_at(self.cache_dir)
 
 
 @click.command()
@@ -89,7 +111,7 @@ def export_command(**given: Any) -> int:
 
     Exit code 1 if there is none to write.
     """
-    args = CommandArguments(**given)
+    args = ExportOptions(**given)
     if args.lookup_table and args.kernel_options:
         raise UsageError("--lookup-table and --kernel-options are two files; export one at a time")
     if args.fastest and not args.kernel_options:
@@ -98,8 +120,7 @@ def export_command(**given: Any) -> int:
         return _export_options(args)
     if args.json and args.output is None:
         raise UsageError("--json says what -o wrote; without -o stdout is the JSON file itself")
-    layout = common.layout_of(args)
-    pins = pins_to_share(layout, args.ids, args.sources, args.python)
+    pins = pins_to_share(args.layout, args.ids, args.sources, args.python)
     if not pins:
         say.err("nothing is pinned, so there is nothing to export")
         return ExitCode.NO
@@ -115,7 +136,7 @@ def export_command(**given: Any) -> int:
     return ExitCode.YES
 
 
-def _export_table(args: CommandArguments, lookup: Table) -> int:
+def _export_table(args: ExportOptions, lookup: Table) -> int:
     if lookup.pins:
         _write(args.output, as_json(lookup.entries))
         _print_written(args, lookup.pins, lookup)
@@ -128,10 +149,9 @@ def _export_table(args: CommandArguments, lookup: Table) -> int:
     return ExitCode.of(bool(lookup.pins))
 
 
-def _export_options(args: CommandArguments) -> int:
+def _export_options(args: ExportOptions) -> int:
     """Python on stdout or in FILE; with --json what was said of it, as JSON on stdout."""
-    layout = common.layout_of(args)
-    choices = flex_choices(layout, args.ids, args.sources, fastest=args.fastest)
+    choices = flex_choices(args.layout, args.ids, args.sources, fastest=args.fastest)
     found = calls_of(choices)
     for how, remarks in (("left out", found.left_out), ("note", found.notes)):
         for remark in remarks:
@@ -156,8 +176,27 @@ def _write(path: Path | None, text: str) -> None:
         write_shared(path, text)
 
 
+class LeftOutJson(JsonObject):
+    id: str
+    reason: str
+
+
+class NoteJson(JsonObject):
+    id: str
+    note: str
+
+
+class ExportJson(JsonObject):
+    """What `export -o FILE` wrote."""
+
+    file: str
+    pins: list[str]
+    left_out: list[LeftOutJson]
+    notes: list[NoteJson]
+
+
 def _print_written(
-    args: CommandArguments, pins: Sequence[SharedPin], lookup: Table | None = None
+    args: ExportOptions, pins: Sequence[SharedPin], lookup: Table | None = None
 ) -> None:
     if args.output is None:
         return
@@ -166,12 +205,12 @@ def _print_written(
         return
     left_out, notes = (lookup.left_out, lookup.notes) if lookup else ((), ())
     say.out_json(
-        {
-            "file": str(args.output),
-            "pins": [pin.id for pin in pins],
-            "left_out": [{"id": remark.subject.id, "reason": remark.text} for remark in left_out],
-            "notes": [{"id": remark.subject.id, "note": remark.text} for remark in notes],
-        }
+        ExportJson(
+            file=str(args.output),
+            pins=[pin.id for pin in pins],
+            left_out=[LeftOutJson(id=each.subject.id, reason=each.text) for each in left_out],
+            notes=[NoteJson(id=each.subject.id, note=each.text) for each in notes],
+        )
     )
 
 
@@ -190,33 +229,40 @@ def _print_written(
 @common.python_option
 @common.cache_dir_option
 @common.json_option
-def import_command(**given: Any) -> int:
+def import_command(
+    file: Path,
+    ids: Sequence[str],
+    yes: bool,
+    table: Sequence[Path],
+    python: str | None,
+    cache_dir: Path | None,
+    json: bool,
+) -> int:
     """Check the pins of FILE against this machine, and import them with --yes.
 
     With ID, only the pins of these tunings. Exit code 1 if one of them cannot be used here: then
     nothing is changed.
     """
-    args = CommandArguments(**given)
-    layout = common.layout_of(args)
-    plan = plan_import(args.file, args.ids, layout, args.python, args.table)
+    layout = common.layout_at(cache_dir)
+    plan = plan_import(file, ids, layout, python, table)
     if not plan.steps:
-        if args.json:
-            say.out_json(_import_json(plan, applied=False))
-        say.err(f"{args.file} holds no pins")
+        if json:
+            say.out_json(ImportJson.of(plan, applied=False))
+        say.err(f"{file} holds no pins")
         return ExitCode.NO
     _print_differences(plan)
-    if not args.json:
+    if not json:
         cells = [_step_cells(step) for step in plan.steps]
-        say.out(table(("id", "op", "choice", "what", ""), cells))
-    if args.yes and plan.fits:
+        say.out(plain_table(("id", "op", "choice", "what", ""), cells))
+    if yes and plan.fits:
         done = apply_import(plan, layout)
         say.err(f"{done} imported" if done else "every pin is here already")
     elif not plan.fits:
         say.err("nothing was changed; name the IDs that fit to import only those")
     elif plan.changes:
         say.err("nothing was changed; --yes does it")
-    if args.json:
-        say.out_json(_import_json(plan, applied=args.yes and plan.fits))
+    if json:
+        say.out_json(ImportJson.of(plan, applied=yes and plan.fits))
     return ExitCode.of(plan.fits)
 
 
@@ -244,27 +290,56 @@ def _step_cells(step: ImportStep) -> tuple[str, ...]:
     )
 
 
-def _import_json(plan: ImportPlan, *, applied: bool) -> dict[str, Any]:
-    return {
-        "applied": applied,
-        "by": plan.share.by,
-        "when": plan.share.when,
-        "differences": [
-            {"host": there.host, **asdict(difference)}
-            for there, differences in plan.differences.items()
-            for difference in differences
-        ],
-        "pins": [
-            {**step_json(step), "numbers": step.numbers, "graphs": step.graphs}
-            for step in plan.steps
-        ],
-    }
+class DifferenceJson(JsonObject):
+    """What differs between this machine and the one that pins come from."""
+
+    host: str | None
+    field: str
+    there: str | None
+    here: str | None
+    refuses: bool
+    why: str
+
+
+class ImportedPinJson(JsonObject):
+    """What an import does with a pin."""
+
+    id: str
+    op: str
+    hash: str
+    label: str
+    action: str
+    detail: str
+    numbers: int
+    graphs: int
+
+
+class ImportJson(JsonObject):
+    applied: bool
+    by: str
+    when: float
+    differences: list[DifferenceJson]
+    pins: list[ImportedPinJson]
+
+    @classmethod
+    def of(cls, plan: ImportPlan, *, applied: bool) -> ImportJson:
+        return fill(
+            cls,
+            plan.share,
+            applied=applied,
+            differences=[
+                fill(DifferenceJson, difference, host=there.host)
+                for there, differences in plan.differences.items()
+                for difference in differences
+            ],
+            pins=[fill(ImportedPinJson, step, step.pin) for step in plan.steps],
+        )
 
 
 _MOST_RANKS = 1_000_000
 
 
-def _check(args: CommandArguments) -> None:
+def _check(args: AgreeOptions) -> None:
     """Raises UsageError."""
     seconds_given(args.budget, "--budget")
     if args.ranks is not None and not 1 <= args.ranks <= _MOST_RANKS:
@@ -277,6 +352,27 @@ def _check(args: CommandArguments) -> None:
     ):
         if given and not wanted:
             raise UsageError(f"{name} goes with {needed}")
+
+
+@dataclass(frozen=True, slots=True)
+class AgreeOptions:
+    """The options of `agree`."""
+
+    paths: Sequence[str]
+    ranks: int | None
+    job: str
+    across: bool
+    propose: bool
+    measure: bool
+    budget: float | None
+    pin: bool
+    yes: bool
+    output: Path | None
+    force: bool
+    device: str | None
+    python: str | None
+    cache_dir: Path | None
+    json: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,9 +435,9 @@ def agree_command(**given: Any) -> int:
     Exit codes: 0 all agree, 1 some do not, a rank is missing, or nothing could be compared; with
     --pin --yes: 0 every difference is pinned; 2 bad usage.
     """
-    args = CommandArguments(**given)
+    args = AgreeOptions(**given)
     _check(args)
-    layout = common.layout_of(args)
+    layout = common.layout_at(args.cache_dir)
     selections = find_selections(layout, args.paths, args.job)
     for line in trouble_lines(selections.problems):
         say.err(line)
@@ -359,9 +455,8 @@ def agree_command(**given: Any) -> int:
     if args.pin and not proposals:
         say.err("nothing differs, so nothing is pinned or written")
     if args.json:
-        more = {} if settled is None else {"pins": _pins_json(settled)}
-        running = {"running": [each.name for each in selections.running]}
-        say.out_json(agree_text.agreement_json(found, proposals) | running | more)
+        pins = UNSET if settled is None else _pins_json(settled)
+        say.out_json(agree_text.AgreementJson.of(found, proposals, selections.running, pins))
     if args.pin and args.yes and settled is not None:
         every = all(step.wanted is not None for step in settled.steps)
         lost = found.missing or found.lacking
@@ -369,7 +464,7 @@ def agree_command(**given: Any) -> int:
     return ExitCode.of(found.agree)
 
 
-def _agreement(args: CommandArguments, selections: Selections) -> Agreement:
+def _agreement(args: AgreeOptions, selections: Selections) -> Agreement:
     return agreement(selections.choosers, selections.all, ranks=args.ranks or 0, across=args.across)
 
 
@@ -385,7 +480,7 @@ def _print_agreement(
 
 
 def _measure(
-    args: CommandArguments, layout: Layout, selections: Selections, found: Agreement
+    args: AgreeOptions, layout: Layout, selections: Selections, found: Agreement
 ) -> Selections:
     """Measure what nobody has measured with cold caches; report each as it comes."""
     wanted = [
@@ -410,7 +505,7 @@ def _measure(
 
 
 def _pin_proposals(
-    args: CommandArguments, layout: Layout, selections: Selections, proposals: Sequence[Proposal]
+    args: AgreeOptions, layout: Layout, selections: Selections, proposals: Sequence[Proposal]
 ) -> _Settled:
     model = selections.home or load_model(layout)
     steps = plan_pins(proposals, model, layout)
@@ -432,7 +527,8 @@ def _pin_proposals(
         for pin in pinned:
             say.out(f"pinned {plain(pin.choice.label)} for {pin.report.pin.id}, {pin.state}")
     if ready and args.output is not None:
-        _write_pins(args, layout, [step.wanted.row.id for step in ready if step.wanted])
+        ids = [step.wanted.row.id for step in ready if step.wanted]
+        _write_pins(args.output, pins_to_share(layout, ids, (), args.python))
     if ready and not args.json:
         for line in _next(args, layout, len(pinned)):
             say.out(hanging("", line))
@@ -471,14 +567,13 @@ def _warn(step: PinStep) -> None:
             say.err(f"{row.id}: {warning}")
 
 
-def _write_pins(args: CommandArguments, layout: Layout, ids: Sequence[str]) -> None:
-    pins = pins_to_share(layout, ids, (), args.python)
+def _write_pins(path: Path, pins: Sequence[SharedPin]) -> None:
     for name, unknown in unknown_origins(pins).items():
         say.err(f"the {name} that {', '.join(unknown)} was tuned with is not known")
-    write_shared(args.output, export_text(pins))
+    write_shared(path, export_text(pins))
 
 
-def _next(args: CommandArguments, layout: Layout, count: int) -> list[str]:
+def _next(args: AgreeOptions, layout: Layout, count: int) -> list[str]:
     """What is to be done on the other hosts, and how it is undone."""
     lines = []
     folders = [path for path in map(Path, args.paths) if path.is_dir()]
@@ -499,18 +594,16 @@ def _at(folder: Path) -> str:
     return f" --cache-dir {plain(shlex.quote(str(folder)))}"
 
 
-def _pins_json(settled: _Settled) -> dict[str, Any]:
+def _pins_json(settled: _Settled) -> AgreedPinsJson:
     states = {pin.report.pin.id: pin.state for pin in settled.pinned}
-    return {
-        "applied": settled.done,
-        "pins": [
-            {
-                "id": step.proposal.differing.row.id,
-                "hash": step.wanted.hash if step.wanted else None,
-                "held": step.held,
-                "state": states.get(step.wanted.row.id) if step.wanted else None,
-                "why_not": step.why_not or None,
-            }
-            for step in settled.steps
-        ],
-    }
+    pins = [
+        AgreedPinJson(
+            id=step.proposal.differing.row.id,
+            hash=step.wanted.hash if step.wanted else None,
+            held=step.held,
+            state=states.get(step.wanted.row.id) if step.wanted else None,
+            why_not=step.why_not or None,
+        )
+        for step in settled.steps
+    ]
+    return AgreedPinsJson(applied=settled.done, pins=pins)

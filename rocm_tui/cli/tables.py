@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,23 +13,23 @@ from rocm_tui import say
 from rocm_tui.actions.cover import Written, read_files, write_untuned
 from rocm_tui.actions.lint import device_here, lint_files
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import NoSuchSource, UsageError
 from rocm_tui.harmless import plain
+from rocm_tui.json_output import fill
 from rocm_tui.render.cover import (
     TUNERS,
-    cover_json,
+    CoverJson,
+    WrittenJson,
     cover_notes,
     cover_sum,
     cover_text,
 )
-from rocm_tui.render.entries import findings_text, lint_json, rules_text
+from rocm_tui.render.entries import LintJson, findings_text, rules_text
 from rocm_tui.tables.coverage import Coverage, cover
 from rocm_tui.tables.device import device_given
 from rocm_tui.tables.lint import RULE_IDS
 from rocm_tui.tables.untuned import untuned_lists
-
-_LIBRARIES = ("torch", "hip", "rocm", "hipblaslt", "rocblas")
 
 
 def _version_option(library: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -68,7 +69,16 @@ def _version_option(library: str) -> Callable[[Callable[..., Any]], Callable[...
 @click.option("--each", is_flag=True, help="List each row instead of grouping equal findings.")
 @click.option("--rules", is_flag=True, help="List the rules, their levels and their origins.")
 @common.json_option
-def lint_command(**given: Any) -> int:
+def lint_command(
+    tables: Sequence[str],
+    device: str | None,
+    rule: Sequence[str],
+    ignore: Sequence[str],
+    each: bool,
+    rules: bool,
+    json: bool,
+    **libraries: str | None,
+) -> int:
     """Check tuned tables of TunableOp, AITER, hipBLASLt, vLLM and SGLang.
 
     Finds rows that can never match a device, that their library skips or refuses, that contradict
@@ -77,17 +87,16 @@ def lint_command(**given: Any) -> int:
 
     Exit codes: 0 nothing but notes, 1 an error or a warning, 2 bad usage.
     """
-    args = CommandArguments(**given)
-    if args.rules:
+    if rules:
         say.out(rules_text())
         return ExitCode.YES
-    if not args.tables:
+    if not tables:
         raise UsageError("name the tables: files, or folders of them")
-    device = device_here() if args.device is None else device_given(args.device)
-    versions = {name: given for name in _LIBRARIES if (given := getattr(args, name)) is not None}
-    linted = lint_files(args.tables, device, versions, args.rule, args.ignore, each=args.each)
-    if args.json:
-        say.out_json(lint_json(linted))
+    target = device_here() if device is None else device_given(device)
+    versions = {name: version for name, version in libraries.items() if version is not None}
+    linted = lint_files(tables, target, versions, rule, ignore, each=each)
+    if json:
+        say.out_json(LintJson.of(linted))
     else:
         say.out(findings_text(linted))
     return ExitCode.of(not linted.fails)
@@ -123,58 +132,56 @@ _NOTHING = (
 )
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @common.json_option
-def cover_command(**given: Any) -> int:
+def cover_command(
+    paths: Sequence[Path],
+    tables: Sequence[Path],
+    device: str | None,
+    missed: bool,
+    write: Path | None,
+    force: bool,
+    json: bool,
+) -> int:
     """List what a program missed in tuned tables, how often, and what ran instead.
 
     PATH is a log, an untuned list, a tuned table or a folder of tables; its content decides. Reads
     the tables of TunableOp, AITER, hipBLASLt, vLLM and SGLang. Exit code 1 if something is not
     covered.
     """
-    args = CommandArguments(**given)
-    if args.force and args.write is None:
+    if force and write is None:
         raise UsageError("--force is for --write")
-    device = device_given(args.device) if args.device else None
-    files = read_files(args.paths, args.tables)
+    target = device_given(device) if device else None
+    files = read_files(paths, tables)
     for line in files.unread:
         say.err(line)
-    coverage = cover(files.asked, files.tables, device)
+    coverage = cover(files.asked, files.tables, target)
     if not coverage.rows and not coverage.nameless:
         raise NoSuchSource(_NOTHING)
-    written = [] if args.write is None else write_untuned(coverage.rows, args.write, args.force)
-    if args.json:
-        value = cover_json(coverage)
-        say.out_json({**value, "written": [_written_json(one) for one in written]})
+    written = [] if write is None else write_untuned(coverage.rows, write, force)
+    if json:
+        say.out_json(CoverJson.of(coverage, [_written_json(each) for each in written]))
     else:
-        _print_coverage(args, coverage, len(files.tables), written)
+        _print_coverage(coverage, len(files.tables), missed)
+        for each in written:
+            products = counted(each.untuned.rows, "product")
+            say.out(plain(f"wrote {each.path}: {products} for {TUNERS[each.untuned.tuner]}"))
+            if each.run:
+                say.out(plain(f"  tune: {each.run}"))
+        for untuned in () if write is None else untuned_lists(coverage.rows):
+            for reason, count in untuned.left_out:
+                say.err(f"not written: {count} × {TUNERS[untuned.tuner]}, {reason}")
     return ExitCode.of(coverage.complete)
 
 
-def _print_coverage(
-    args: CommandArguments, coverage: Coverage, tables: int, written: list[Written]
-) -> None:
-    rows = tuple(row for row in coverage.rows if row.lacking or not args.missed)
+def _print_coverage(coverage: Coverage, tables: int, missed: bool) -> None:
+    rows = tuple(row for row in coverage.rows if row.lacking or not missed)
     if rows:
         say.out(cover_text(coverage, rows))
     say.out(cover_sum(coverage))
     for note in cover_notes(coverage, tables):
         say.out(f"note: {note}")
-    for one in written:
-        products = counted(one.untuned.rows, "product")
-        say.out(plain(f"wrote {one.path}: {products} for {TUNERS[one.untuned.tuner]}"))
-        if one.run:
-            say.out(plain(f"  tune: {one.run}"))
-    if args.write is not None:
-        for untuned in untuned_lists(coverage.rows):
-            for reason, count in untuned.left_out:
-                say.err(f"not written: {count} × {TUNERS[untuned.tuner]}, {reason}")
 
 
-def _written_json(written: Written) -> dict[str, Any]:
+def _written_json(written: Written) -> WrittenJson:
     untuned = written.untuned
-    return {
-        "path": str(written.path),
-        "tuner": untuned.tuner,
-        "rows": untuned.rows,
-        "run": written.run or None,
-        "left_out": dict(untuned.left_out),
-    }
+    run, left_out = written.run or None, dict(untuned.left_out)
+    return fill(WrittenJson, untuned, path=str(written.path), run=run, left_out=left_out)

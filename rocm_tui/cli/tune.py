@@ -32,7 +32,8 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.tune import SPACES, SingleChoice, TuneOptions, problem_of, tune, words_of
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.problems import trouble_lines
-from rocm_tui.render.tunings import row_json, tunings_text
+from rocm_tui.render.tuning_json import TuningJson
+from rocm_tui.render.tunings import tunings_text
 from rocm_tui.session.model import Model, Row
 
 
@@ -261,7 +262,7 @@ def _print(
     model = load_model(layout)
     rows = [pick_row(model, tuning.id) for tuning in tuned]
     if as_json:
-        document: dict[str, Any] = {"tunings": [row_json(row) for row in rows]}
+        document: dict[str, Any] = {"tunings": [TuningJson.of(row) for row in rows]}
         for name, left in (("failed", failed), ("single", single)):
             document[name] = [{"problem": words_of(one), "reason": why} for one, why in left]
         say.out_json(document)

@@ -14,6 +14,7 @@ from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, check_seconds
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.cover import TUNERS
 
 _NOT_WITH = (
@@ -97,7 +98,7 @@ def _list(wanted: WantedProducts, as_json: bool) -> ExitCode:
 def _tell(outcome: Outcome, results: Path, as_json: bool) -> None:
     """What is in the file by now, whatever ended it."""
     if as_json:
-        say.out_json(_json(outcome, results))
+        say.out_json(TunableOpJson.of(outcome, results))
         return
     for row in outcome.rows:
         say.out(plain(f"{row.op},{row.params}  {row.solution}  {row.ms:g} ms"))
@@ -112,13 +113,29 @@ def _tell(outcome: Outcome, results: Path, as_json: bool) -> None:
         say.out(plain(f"{counted(len(outcome.rows), 'row')} put into {results}"))
 
 
-def _json(outcome: Outcome, results: Path) -> dict[str, Any]:
-    return {
-        "path": str(results),
-        "rows": [row._asdict() for row in outcome.rows],
-        "failed": [
-            {"product": line, "reason": with_log(error)} for line, error in outcome.failed.items()
-        ],
-        "there": outcome.there,
-        "skipped": outcome.skipped,
-    }
+class FailedProductJson(JsonObject):
+    product: str
+    reason: str
+
+
+class TunableOpJson(JsonObject):
+    """The rows that TunableOp tuned into a table, and the products without one."""
+
+    path: str
+    rows: list[dict[str, Any]]
+    failed: list[FailedProductJson]
+    there: int
+    skipped: int
+
+    @classmethod
+    def of(cls, outcome: Outcome, results: Path) -> TunableOpJson:
+        return fill(
+            cls,
+            outcome,
+            path=str(results),
+            rows=[row._asdict() for row in outcome.rows],
+            failed=[
+                FailedProductJson(product=line, reason=with_log(error))
+                for line, error in outcome.failed.items()
+            ],
+        )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import click
+from msgspec import UNSET, UnsetType
 
 from backend.cache.configs import folders_of
 from backend.counted import counted, device_ranges, noun
@@ -16,11 +17,10 @@ from backend.disk.layout import Layout
 from backend.model.inductor_kernel import TRITON, is_kernel, kernel_of
 from backend.model.origin import is_own
 from backend.model.pin import Pin
-from backend.wire.codec import to_json
 from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
-from rocm_tui.actions.verify import DevicesResult, Verifying, keep_program, keep_result
+from rocm_tui.actions.verify import DevicesResult, PinToVerify, Verifying, keep_program, keep_result
 from rocm_tui.actions.verify_program import (
     PinEvidence,
     ProgramProof,
@@ -28,14 +28,36 @@ from rocm_tui.actions.verify_program import (
     prove_by_program,
 )
 from rocm_tui.cli import common
-from rocm_tui.cli.common import CommandArguments, ExitCode, ProgramCommand
+from rocm_tui.cli.common import ExitCode, ProgramCommand
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import seconds_given
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.jobs import pin_title, verified_text
 from rocm_tui.session.find import find_pins
+
+
+class VerifiedPinJson(JsonObject):
+    """What a worker found of a pin; `devices` where several tuned it, by index."""
+
+    id: str
+    ok: bool
+    reason: str
+    conclusive: bool
+    modes: int
+    kernel: str | None
+    hash: str | None
+    proof: str
+    torch: str
+    rebuilt: bool
+    spent: bool
+    devices: Mapping[str, VerifyResult] | UnsetType = UNSET
+
+
+class VerifiedPinsJson(JsonObject):
+    pins: list[VerifiedPinJson]
 
 
 @click.command(cls=ProgramCommand)
@@ -50,7 +72,15 @@ from rocm_tui.session.find import find_pins
 @common.python_option
 @common.cache_dir_option
 @common.json_option
-def verify_command(**given: Any) -> int:
+def verify_command(
+    ids: Sequence[str],
+    timeout: float | None,
+    device: str | None,
+    python: str | None,
+    cache_dir: Path | None,
+    json: bool,
+    program: Sequence[str] | None,
+) -> int:
     """Compile the op of each pin with warm caches, on each GPU that tuned it, and check its code.
 
     ID is a pinned tuning (default: all). Exit code 0 only if the generated code calls every pinned
@@ -59,52 +89,54 @@ def verify_command(**given: Any) -> int:
 
     Example: rocm-tui verify -- python train.py
     """
-    args = CommandArguments(**given)
-    if args.program == []:
+    if program is not None and not program:
         raise UsageError("-- needs a command: rocm-tui verify -- python train.py")
-    if args.program and args.device is not None:
+    if program and device is not None:
         raise UsageError("--device goes without CMD, which uses the devices that it chooses")
-    seconds_given(args.timeout, "--timeout")
-    layout = common.layout_of(args)
+    seconds_given(timeout, "--timeout")
+    layout = common.layout_at(cache_dir)
     pins = list_pins(layout)
-    chosen = find_pins(pins, args.ids) if args.ids else list(pins)
+    chosen = find_pins(pins, ids) if ids else list(pins)
     if not chosen:
-        if args.json:
-            say.out_json({"pins": []})
+        if json:
+            say.out_json(VerifiedPinsJson(pins=[]))
         say.err("nothing is pinned, so there is nothing to verify")
         return ExitCode.NO
-    if args.program:
-        return _run_program(args, layout, chosen)
-    return _rebuild(args, layout, chosen)
+    if program:
+        return _run_program(program, layout, chosen, cache_dir, json)
+    tuned = [each.on(device) for each in pins_to_verify(chosen, layout)]
+    return _rebuild(tuned, find_python(python), layout, timeout, json)
 
 
-def _rebuild(args: CommandArguments, layout: Layout, pins: list[Pin]) -> int:
-    """Verify in a worker; each sentence is said as soon as it is known."""
+def _rebuild(
+    tuned: Sequence[PinToVerify], python: str, layout: Layout, timeout: float | None, json: bool
+) -> int:
+    """Verify pins in a worker, and print each result as soon as it is known."""
     line = LiveLine()
+    pins = [each.pin for each in tuned]
 
     def tell(place: int, pin: Pin, what: str) -> None:
         line.part(place - 1, len(pins))
         line.title = f"verifying {place} of {len(pins)}"
         line.show(f"{pin_title(pin)}, {what}")
 
-    python = find_python(args.python)
-    asked = [each.on(args.device) for each in pins_to_verify(pins, layout)]
     results: dict[int, VerifyResult] = {}
     with (
         ended_by_signals(),
-        Verifying(python, layout, seconds=args.timeout, tell=tell) as verifying,
+        Verifying(python, layout, seconds=timeout, tell=tell) as verifying,
     ):
         try:
-            for pin, result in verifying.results(asked):
+            for pin, result in verifying.results(tuned):
                 results[id(pin)] = result
                 keep_result(layout, pin, result)
                 line.show("")
-                if not args.json:
+                if not json:
                     say.out(f"{plain(pin.id)}: {_verified(pin, result)}", flush=True)
         finally:
             line.show("")
-    if args.json:
-        say.out_json({"pins": [{"id": pin.id, **to_json(results[id(pin)])} for pin in pins]})
+    if json:
+        verified = [fill(VerifiedPinJson, results[id(pin)], id=pin.id) for pin in pins]
+        say.out_json(VerifiedPinsJson(pins=verified))
     return ExitCode.of(all(result.ok for result in results.values()))
 
 
@@ -117,16 +149,18 @@ def _verified(pin: Pin, result: VerifyResult) -> str:
     return verified_text(pin, result).removeprefix("not verified: ")
 
 
-def _run_program(args: CommandArguments, layout: Layout, pins: list[Pin]) -> int:
+def _run_program(
+    program: Sequence[str], layout: Layout, pins: list[Pin], cache_dir: Path | None, json: bool
+) -> int:
     """Let CMD run as it would run by itself, then say what its code calls."""
     with ended_by_signals():
-        proof = prove_by_program(args.program, pins, layout, args.cache_dir)
+        proof = prove_by_program(program, pins, layout, cache_dir)
     for finding in proof.findings:
         if finding.answer in ("called", "other") and proof.complete:
             ok = finding.answer == "called"
-            keep_program(layout, finding.pin, ok=ok, program=shlex.join(args.program))
-    if args.json:
-        say.out_json(_proof_json(proof))
+            keep_program(layout, finding.pin, ok=ok, program=shlex.join(program))
+    if json:
+        say.out_json(ProgramProofJson.of(proof))
     else:
         for line in (*_proof_lines(proof), *_elsewhere(proof, layout)):
             say.out(plain(line))
@@ -165,30 +199,56 @@ def _elsewhere(proof: ProgramProof, layout: Layout) -> Iterator[str]:
             )
 
 
-def _proof_json(proof: ProgramProof) -> dict[str, Any]:
-    status = proof.status
-    return {
-        "program": {"argv": proof.argv, "exit_code": status if status >= 0 else 128 - status},
-        "processes": proof.processes,
-        "graphs": proof.graphs,
-        "unread": proof.unread + proof.damaged,
-        "complete": proof.complete,
-        "pins": [
-            {
-                "id": finding.pin.id,
-                "ok": finding.answer == "called",
-                "answer": finding.answer,
-                "called": finding.called,
-                "others": dict(finding.others),
-                "unknown": finding.unknown,
-                "untuned": finding.untuned,
-                "called_on": sorted(finding.called_on),
-                "others_on": sorted(finding.others_on),
-                "reason": _finding_text(finding, proof),
-            }
-            for finding in proof.findings
-        ],
-    }
+class VerifiedProgramJson(JsonObject):
+    argv: Sequence[str]
+    exit_code: int
+
+
+class VerifiedCallsJson(JsonObject):
+    """What the code of a program calls where a pin is for."""
+
+    id: str
+    ok: bool
+    answer: str
+    called: int
+    others: dict[str, int]
+    unknown: int
+    untuned: int
+    called_on: list[int]
+    others_on: list[int]
+    reason: str
+
+
+class ProgramProofJson(JsonObject):
+    program: VerifiedProgramJson
+    processes: int
+    graphs: int
+    unread: int
+    complete: bool
+    pins: list[VerifiedCallsJson]
+
+    @classmethod
+    def of(cls, proof: ProgramProof) -> ProgramProofJson:
+        status = proof.status
+        exit_code = status if status >= 0 else 128 - status
+        return fill(
+            cls,
+            proof,
+            program=VerifiedProgramJson(argv=proof.argv, exit_code=exit_code),
+            unread=proof.unread + proof.damaged,
+            pins=[
+                fill(
+                    VerifiedCallsJson,
+                    finding,
+                    id=finding.pin.id,
+                    ok=finding.answer == "called",
+                    called_on=sorted(finding.called_on),
+                    others_on=sorted(finding.others_on),
+                    reason=_finding_text(finding, proof),
+                )
+                for finding in proof.findings
+            ],
+        )
 
 
 def _finding_text(finding: PinEvidence, proof: ProgramProof) -> str:

@@ -86,7 +86,7 @@ def watch_command(
 def _starts_read_only() -> bool:
     if not config_given():
         return False
-    from rocm_tui.config.reading import config  # where there are settings
+    from rocm_tui.config.settings import config
 
     return config().watch.read_only
 

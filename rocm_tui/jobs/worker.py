@@ -31,7 +31,7 @@ from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_byte
 from backend.wire.codec import dumps
 from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
 from backend.worker.protocol import Events
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.environment import BACKEND, HOOKS, unhooked
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import Clock, JobError, JobFailed, Limits, WorkerDied

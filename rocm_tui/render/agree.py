@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from backend.counted import counted, noun
 from backend.model.choice import Choice, Measurement
 from rocm_tui.compare.choices import identity_of
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Field, attributes, fields_of, hanging, text_table
-from rocm_tui.render.tunings import PROBLEM, row_problem_json
+from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.render.measured import MeasurementJson
+from rocm_tui.render.table import Field, fields_of, hanging, text_table
+from rocm_tui.render.tuning_json import ProblemJson
+from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.agreement import (
     Agreement,
     Chooser,
@@ -296,86 +300,196 @@ def _run(choosers: Sequence[Chooser]) -> str:
 
 def _nothing(told: Agreement) -> str:
     if not told.choosers:
-        return "Nothing was compared: nothing tells of a choice."
+        return "Nothing was compared: no choice is recorded."
     if len(told.choosers) == 1:
-        return f"Nothing was compared: {who(told.choosers)} alone tells of choices."
+        return f"Nothing was compared: only one process ({who(told.choosers)}) recorded choices."
     return NOTHING
 
 
-# As JSON.
+class ChooserJson(JsonObject):
+    """A rank, a process or a file that chose."""
+
+    name: str
+    source: str
+    rank: int | None
+    host: str
+    session: str | None
 
 
-def agreement_json(told: Agreement, proposals: Sequence[Proposal] = ()) -> dict[str, Any]:
-    """Times in milliseconds; unknown values are null."""
-    by_row = {id(proposal.differing): proposal for proposal in proposals}
-    return {
-        "agree": told.agree,
-        **attributes(told, "compared not_compared alone apart untold missing lacking"),
-        "differ": len(told.differing),
-        "choosers": [attributes(each, "name source rank host session") for each in told.choosers],
-        "problems": [_differing_json(each, by_row.get(id(each))) for each in told.differing],
-        "pairs": [
-            {
-                "a": [each.name for each in pair.a],
-                "b": [each.name for each in pair.b],
-                **attributes(pair, "both same"),
-            }
-            for pair in told.pairs
-        ],
-    }
+class TakenJson(ChooserJson):
+    """The choice that one of them took; times in milliseconds."""
+
+    choice: str
+    hash: str | None
+    ms: float | None
+    selected_by: str | None
+    system_hash: str | None
+    arch: str | None
+    compute_units: int | None
+
+    @classmethod
+    def of(cls, taken: Selection) -> TakenJson:
+        system = taken.system
+        return fill(
+            cls,
+            taken,
+            taken.by,
+            choice=taken.choice.label,
+            hash=taken.choice.hash,
+            selected_by="graph" if taken.warm else taken.tuning.selected_by,
+            system_hash=system.hash or None,
+            arch=system.arch or None,
+            compute_units=system.compute_units or None,
+        )
 
 
-def _differing_json(differing: DifferingProblem, proposal: Proposal | None) -> dict[str, Any]:
-    measurement = differing.measurement
-    return {
-        **row_problem_json(differing.row),
-        **attributes(differing, "ratio standing loss_ms calls share loss_total_ms"),
-        "pinned": None if differing.pinned is None else differing.pinned.hash,
-        "groups": [
-            {
-                "choice": group.choice.label,
-                "hash": group.choice.hash,
-                "identity": identity_of(group.choice),
-                "taken": [_taken_json(each) for each in group.selections],
-            }
-            for group in differing.groups
-        ],
-        "not_offered": [
-            {"choice": choice.label, "hash": choice.hash, "who": [each.name for each in lacking]}
-            for choice, lacking in differing.unoffered
-        ],
-        "measured": None
-        if measurement is None
-        else {
-            "caches": measurement.caches,
-            "choices": [
-                attributes(each, "hash ms ratio ratio_low ratio_high verdict")
-                for each in measurement.choices
+class TakersJson(JsonObject):
+    """All who took one choice."""
+
+    choice: str
+    hash: str | None
+    identity: str | None
+    taken: list[TakenJson]
+
+
+class NotOfferedJson(JsonObject):
+    choice: str
+    hash: str | None
+    who: list[str]
+
+
+class ProposalJson(JsonObject):
+    """The choice that is proposed for all; null where none is."""
+
+    choice: str | None
+    hash: str | None
+    by: str | None
+    not_offered: list[str]
+    why_not: str | None
+
+    @classmethod
+    def of(cls, proposal: Proposal | None) -> ProposalJson | None:
+        if proposal is None:
+            return None
+        choice = proposal.choice
+        return cls(
+            choice=choice.label if choice else None,
+            hash=choice.hash if choice else None,
+            by=proposal.by if choice else None,
+            not_offered=[each.name for each in proposal.unoffered],
+            why_not=proposal.why_not or None,
+        )
+
+
+class DifferingJson(ProblemJson):
+    """A problem for which different choices were taken."""
+
+    ratio: float | None
+    standing: str | None
+    loss_ms: float
+    calls: int | None
+    share: float | None
+    loss_total_ms: float
+    pinned: str | None
+    groups: list[TakersJson]
+    not_offered: list[NotOfferedJson]
+    measured: MeasurementJson | None
+    proposal: ProposalJson | None
+
+    @classmethod
+    def of(cls, differing: DifferingProblem, proposal: Proposal | None) -> DifferingJson:
+        return fill(
+            cls,
+            differing,
+            differing.row.tuning,
+            id=differing.row.id,
+            pinned=differing.pinned.hash if differing.pinned else None,
+            groups=[
+                TakersJson(
+                    choice=group.choice.label,
+                    hash=group.choice.hash,
+                    identity=identity_of(group.choice),
+                    taken=[TakenJson.of(each) for each in group.selections],
+                )
+                for group in differing.groups
             ],
-        },
-        "proposal": None if proposal is None else _proposal_json(proposal),
-    }
+            not_offered=[
+                NotOfferedJson(
+                    choice=choice.label, hash=choice.hash, who=[each.name for each in lacking]
+                )
+                for choice, lacking in differing.unoffered
+            ],
+            measured=MeasurementJson.of(differing.measurement),
+            proposal=ProposalJson.of(proposal),
+        )
 
 
-def _taken_json(taken: Selection) -> dict[str, Any]:
-    return {
-        **attributes(taken.by, "name source rank host session"),
-        "choice": taken.choice.label,
-        "hash": taken.choice.hash,
-        "ms": taken.ms,
-        "selected_by": "graph" if taken.warm else taken.tuning.selected_by,
-        "system_hash": taken.system.hash or None,
-        "arch": taken.system.arch or None,
-        "compute_units": taken.system.compute_units or None,
-    }
+class PartiesJson(JsonObject):
+    """Two that chose differently, and for how many of their problems they chose the same."""
+
+    a: list[str]
+    b: list[str]
+    both: int
+    same: int
 
 
-def _proposal_json(proposal: Proposal) -> dict[str, Any]:
-    choice = proposal.choice
-    return {
-        "choice": None if choice is None else choice.label,
-        "hash": None if choice is None else choice.hash,
-        "by": None if choice is None else proposal.by,
-        "not_offered": [each.name for each in proposal.unoffered],
-        "why_not": proposal.why_not or None,
-    }
+class AgreedPinJson(JsonObject):
+    """A pin that `--pin` sets, or would set."""
+
+    id: str
+    hash: str | None
+    held: bool
+    state: str | None
+    why_not: str | None
+
+
+class AgreedPinsJson(JsonObject):
+    applied: bool
+    pins: list[AgreedPinJson]
+
+
+class AgreementJson(JsonObject):
+    """Whether all chose the same; `pins` with `--pin` only."""
+
+    agree: bool
+    compared: int
+    not_compared: int
+    alone: int
+    apart: int
+    untold: int
+    missing: tuple[int, ...]
+    lacking: int
+    differ: int
+    choosers: list[ChooserJson]
+    problems: list[DifferingJson]
+    pairs: list[PartiesJson]
+    running: list[str]
+    pins: AgreedPinsJson | UnsetType
+
+    @classmethod
+    def of(
+        cls,
+        told: Agreement,
+        proposals: Sequence[Proposal] = (),
+        running: Sequence[Chooser] = (),
+        pins: AgreedPinsJson | UnsetType = UNSET,
+    ) -> AgreementJson:
+        by_row = {id(proposal.differing): proposal for proposal in proposals}
+        return fill(
+            cls,
+            told,
+            differ=len(told.differing),
+            choosers=[fill(ChooserJson, each) for each in told.choosers],
+            problems=[DifferingJson.of(each, by_row.get(id(each))) for each in told.differing],
+            pairs=[
+                fill(
+                    PartiesJson,
+                    pair,
+                    a=[each.name for each in pair.a],
+                    b=[each.name for each in pair.b],
+                )
+                for pair in told.pairs
+            ],
+            running=[each.name for each in running],
+            pins=pins,
+        )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from msgspec import field
 
 from backend.counted import counted, noun
 from backend.model.choice import Choice, Verdict, parse_config
@@ -19,19 +20,20 @@ from rocm_tui.compare.tables import (
     slower,
     solution,
 )
-from rocm_tui.compare.types import Comparison, Pair, Standpoint
+from rocm_tui.compare.types import Comparison, Noise, Pair, Standpoint
 from rocm_tui.harmless import plain
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.table import (
     Column,
     Field,
-    attributes,
     code_span,
     fields_of,
     markdown_table,
     problem_line,
     text_table,
 )
-from rocm_tui.render.tunings import PROBLEM, row_problem_json
+from rocm_tui.render.tuning_json import ProblemJson
+from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -247,7 +249,7 @@ def _sums(comparison: Comparison) -> list[str]:
     totals = comparison.totals
     unlike = sum(not pair.alike for pair in comparison.common)
     if not totals.a_ms:
-        return ["nothing of it is alike: no sum"]
+        return ["nothing comparable, no total"]
     change = (totals.b_ms / totals.a_ms - 1) * 100
     sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change:+.1f} %)"
     rest = (
@@ -255,7 +257,7 @@ def _sums(comparison: Comparison) -> list[str]:
     )
     sums_ = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
     return [
-        f"each as often as it is called: {sums}{rest}",
+        f"weighted by call count: {sums}{rest}",
         ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in sums_),
     ]
 
@@ -265,7 +267,7 @@ def _took(name: str, seconds: float, untold: int) -> str:
     if not seconds:
         return ""
     least = "at least " if untold else ""
-    return f"{least}{fmt.seconds(seconds)} in {name}" + (f" ({untold} not told)" if untold else "")
+    return f"{least}{fmt.seconds(seconds)} in {name}" + (f" ({untold} unknown)" if untold else "")
 
 
 def _noise_text(band: float, choices: int) -> str:
@@ -274,7 +276,7 @@ def _noise_text(band: float, choices: int) -> str:
         if choices
         else "the default"
     )
-    return f"single numbers are told apart beyond {fmt.percent(band)} ({known})"
+    return f"single timings that differ by up to {fmt.percent(band)} are tied ({known})"
 
 
 def markdown(comparison: Comparison) -> str:
@@ -299,56 +301,104 @@ def regression_lines(pairs: Iterable[Pair]) -> list[str]:
     ]
 
 
-# As JSON.
+class StandpointJson(JsonObject):
+    """What one part knows of one problem; times in milliseconds, unknown values are null."""
+
+    id: str
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    choice: str
+    hash: str | None
+    basis: str = field(name="from")
+    ms: float
+    low: float | None
+    high: float | None
+    calls: int | None
+    measurements: int
+    occurrences: int
+    sources: tuple[str, ...]
+
+    @classmethod
+    def of(cls, point: Standpoint) -> StandpointJson:
+        return fill(
+            cls,
+            point,
+            point.tuning,
+            id=point.row.id,
+            choice=point.choice.label,
+            hash=point.choice.hash,
+            measurements=len(point.measurements),
+            occurrences=len(point.rows),
+        )
 
 
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Times in milliseconds, ratios B over A; unknown values are null."""
-    totals = comparison.totals
-    return {
-        **attributes(comparison, "a b"),
-        "common": [pair_json(pair) for pair in comparison.common],
-        "only_a": [point_json(point) for point in comparison.only_a],
-        "only_b": [point_json(point) for point in comparison.only_b],
-        "untimed": [row.id for row in comparison.untimed],
-        "totals": {
-            **attributes(totals, "a_ms b_ms lost_ms gained_ms"),
-            "verdicts": dict(totals.verdicts),
-            "a_tuning_seconds": totals.a_seconds,
-            "b_tuning_seconds": totals.b_seconds,
-            "a_tuning_untold": totals.a_untold,
-            "b_tuning_untold": totals.b_untold,
-        },
-        "noise": asdict(comparison.noise),
-        "notes": list(comparison.notes),
-    }
+class PairJson(ProblemJson):
+    """A problem of both parts; ratios are those of B over A."""
+
+    a: StandpointJson
+    b: StandpointJson
+    same_choice: bool
+    same_tuning: bool
+    ratio: float
+    raw_ratio: float
+    low: float
+    high: float | None
+    lost_ms: float
+    calls: int | None
+    lost_total_ms: float
+    verdict: str
+    reason: str
+    alike: bool
+
+    @classmethod
+    def of(cls, pair: Pair) -> PairJson:
+        a, b = StandpointJson.of(pair.a), StandpointJson.of(pair.b)
+        row = pair.b.row
+        return fill(cls, pair, row.tuning, id=row.id, a=a, b=b, raw_ratio=pair.raw)
 
 
-def pair_json(pair: Pair) -> dict[str, Any]:
-    return {
-        **row_problem_json(pair.b.row),
-        "a": point_json(pair.a),
-        "b": point_json(pair.b),
-        **attributes(pair, "same_choice same_tuning ratio"),
-        "raw_ratio": pair.raw,
-        **attributes(pair, "low high lost_ms calls lost_total_ms verdict reason alike"),
-    }
+class ComparisonTotalsJson(JsonObject):
+    a_ms: float
+    b_ms: float
+    lost_ms: float
+    gained_ms: float
+    verdicts: Mapping[Verdict, int]
+    a_tuning_seconds: float
+    b_tuning_seconds: float
+    a_tuning_untold: int
+    b_tuning_untold: int
 
 
-def point_json(point: Standpoint) -> dict[str, Any]:
-    """What one part knows of one problem."""
-    return {
-        "id": point.row.id,
-        "op": point.tuning.op,
-        "shapes": [list(shape) for shape in point.tuning.shapes],
-        "choice": point.choice.label,
-        "hash": point.choice.hash,
-        "from": point.basis,
-        **attributes(point, "ms low high calls"),
-        "measurements": len(point.measurements),
-        "occurrences": len(point.rows),
-        "sources": list(point.tuning.sources),
-    }
+class ComparisonJson(JsonObject):
+    a: str
+    b: str
+    common: list[PairJson]
+    only_a: list[StandpointJson]
+    only_b: list[StandpointJson]
+    untimed: list[str]
+    totals: ComparisonTotalsJson
+    noise: Noise
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> ComparisonJson:
+        totals = comparison.totals
+        return fill(
+            cls,
+            comparison,
+            common=[PairJson.of(pair) for pair in comparison.common],
+            only_a=[StandpointJson.of(point) for point in comparison.only_a],
+            only_b=[StandpointJson.of(point) for point in comparison.only_b],
+            untimed=[row.id for row in comparison.untimed],
+            totals=fill(
+                ComparisonTotalsJson,
+                totals,
+                a_tuning_seconds=totals.a_seconds,
+                b_tuning_seconds=totals.b_seconds,
+                a_tuning_untold=totals.a_untold,
+                b_tuning_untold=totals.b_untold,
+            ),
+        )
 
 
 NO_SOLUTION = "not tuned"
@@ -505,42 +555,96 @@ def slower_lines(comparison: TableComparison, per_cent: float) -> Iterable[str]:
         yield f"{problem_line(PROBLEM, same.b)}: {took}: {times}"
 
 
-def tables_json(comparison: TableComparison) -> dict[str, Any]:
-    """Times in milliseconds, ratios B over A; what is not told is null."""
-    return {
-        **attributes(comparison, "a b"),
-        "tables": True,
-        "common": [
-            {
-                **_asked_json(same.b),
-                "a": _told_json(same.a),
-                "b": _told_json(same.b),
-                **attributes(same, "same_solution ratio"),
-            }
-            for same in comparison.common
-        ],
-        "only_a": [{**_asked_json(row), **_told_json(row)} for row in comparison.only_a],
-        "only_b": [{**_asked_json(row), **_told_json(row)} for row in comparison.only_b],
-        "totals": {
-            "common": len(comparison.common),
-            "other_solution": len(comparison.other),
-            "median_ratio": comparison.median,
-            **attributes(comparison, "a_twice b_twice"),
-        },
-    }
+class TableValueJson(JsonObject):
+    """What one table has under a key; unknown values are null."""
+
+    id: str
+    solution: str | None
+    ms: float | None
+    device: str | None
+    line: int | None
+    sources: tuple[str, ...]
 
 
-def _asked_json(row: Row) -> dict[str, Any]:
+class TableEntryJson(TableValueJson):
+    """A key of one table alone."""
+
+    tuner: str | None
+    op: str
+    key: str | None
+
+
+class SameKeyJson(JsonObject):
+    """A key of both tables."""
+
+    tuner: str | None
+    op: str
+    key: str | None
+
+    a: TableValueJson
+    b: TableValueJson
+    same_solution: bool
+    ratio: float | None
+
+
+class TableTotalsJson(JsonObject):
+    common: int
+    other_solution: int
+    median_ratio: float | None
+    a_twice: int
+    b_twice: int
+
+
+class TableComparisonJson(JsonObject):
+    """Times in milliseconds, ratios B over A."""
+
+    a: str
+    b: str
+    tables: bool
+    common: list[SameKeyJson]
+    only_a: list[TableEntryJson]
+    only_b: list[TableEntryJson]
+    totals: TableTotalsJson
+
+    @classmethod
+    def of(cls, comparison: TableComparison) -> TableComparisonJson:
+        return fill(
+            cls,
+            comparison,
+            tables=True,
+            common=[
+                fill(
+                    SameKeyJson,
+                    same,
+                    **_key_members(same.b),
+                    a=TableValueJson(**_value_members(same.a)),
+                    b=TableValueJson(**_value_members(same.b)),
+                )
+                for same in comparison.common
+            ],
+            only_a=[_table_entry(row) for row in comparison.only_a],
+            only_b=[_table_entry(row) for row in comparison.only_b],
+            totals=fill(
+                TableTotalsJson,
+                comparison,
+                common=len(comparison.common),
+                other_solution=len(comparison.other),
+                median_ratio=comparison.median,
+            ),
+        )
+
+
+def _table_entry(row: Row) -> TableEntryJson:
+    return TableEntryJson(**_key_members(row), **_value_members(row))
+
+
+def _key_members(row: Row) -> dict[str, Any]:
     entry = row.tuning.entry
-    return {
-        "tuner": entry.tuner if entry else None,
-        "op": row.tuning.op,
-        "key": row.tuning.inputs_key,
-    }
+    tuner = entry.tuner if entry else None
+    return {"tuner": tuner, "op": row.tuning.op, "key": row.tuning.inputs_key}
 
 
-def _told_json(row: Row) -> dict[str, Any]:
-    """What one table says of one key."""
+def _value_members(row: Row) -> dict[str, Any]:
     choice, entry = chosen(row), row.tuning.entry
     return {
         "id": row.id,
@@ -548,5 +652,5 @@ def _told_json(row: Row) -> dict[str, Any]:
         "ms": choice.ms if choice else None,
         "device": (entry.device or None) if entry else None,
         "line": entry.line if entry else None,
-        "sources": list(row.tuning.sources),
+        "sources": row.tuning.sources,
     }

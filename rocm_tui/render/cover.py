@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from backend.counted import counted, noun
 from rocm_tui.ingest import lookups
 from rocm_tui.ingest.lookups import UNTOLD, Ask
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.table import SPARE, Field, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tables.coverage import ONCE, Coverage, Covered, Verdict, times
@@ -197,44 +198,100 @@ def cover_notes(coverage: Coverage, tables: int) -> list[str]:
     return notes
 
 
-def cover_json(coverage: Coverage) -> dict[str, Any]:
-    return {
-        "complete": coverage.complete,
-        "products": len(coverage.rows),
-        "times": times(coverage.rows),
-        "device": str(coverage.device) or None,
-        "nameless_misses": sum(coverage.nameless.values()),
-        "nameless": dict(coverage.nameless),
-        "not_counted": coverage.left,
-        "rows": [_row_json(row) for row in coverage.rows],
-    }
+class CoverEntryJson(JsonObject):
+    """The entry of a table that covers a product."""
+
+    path: str
+    line: int | None
+    solution: str
+    ms: float | None
+    ms_of_all: float | None
+    device: str | None
+    near: str | None
 
 
-def _row_json(row: Covered) -> dict[str, Any]:
-    hit, tally = row.hit, row.tally
-    return {
-        "outcome": row.verdict.value,
-        "tuner": row.ask.tuner,
-        "op": row.ask.op,
-        "key": dict(row.ask.key),
-        "device": str(row.ask.device) or None,
-        "times": tally.times,
-        "missed": tally.missed,
-        "found": tally.found,
-        "ran": [{"what": way, "times": count} for way, count in tally.ways.items()],
-        "looked_in": tally.table or None,
-        "entry": None
-        if hit is None
-        else {
-            "path": hit.path,
-            "line": hit.line or None,
-            "solution": hit.solution,
-            "ms": hit.ms,
-            "ms_of_all": None if hit.ms is None else hit.ms * tally.times,
-            "device": str(hit.device) or None,
-            "near": hit.near or None,
-        },
-    }
+class WayJson(JsonObject):
+    """What ran instead of a tuned kernel, and how often."""
+
+    what: str
+    times: int
+
+
+class CoverRowJson(JsonObject):
+    """A product that a program asked tuned tables for."""
+
+    outcome: str
+    tuner: str
+    op: str
+    key: dict[str, str]
+    device: str | None
+    times: int
+    missed: int
+    found: int
+    ran: list[WayJson]
+    looked_in: str | None
+    entry: CoverEntryJson | None
+
+    @classmethod
+    def of(cls, row: Covered) -> CoverRowJson:
+        hit, tally = row.hit, row.tally
+        entry = None
+        if hit is not None:
+            entry = fill(
+                CoverEntryJson,
+                hit,
+                line=hit.line or None,
+                ms_of_all=None if hit.ms is None else hit.ms * tally.times,
+                device=str(hit.device) or None,
+                near=hit.near or None,
+            )
+        return fill(
+            cls,
+            row.ask,
+            tally,
+            outcome=row.verdict.value,
+            key=dict(row.ask.key),
+            device=str(row.ask.device) or None,
+            ran=[WayJson(what=way, times=count) for way, count in tally.ways.items()],
+            looked_in=tally.table or None,
+            entry=entry,
+        )
+
+
+class WrittenJson(JsonObject):
+    """An untuned list that was written."""
+
+    path: str
+    tuner: str
+    rows: int
+    run: str | None
+    left_out: dict[str, int]
+
+
+class CoverJson(JsonObject):
+    complete: bool
+    products: int
+    times: int
+    device: str | None
+    nameless_misses: int
+    nameless: Mapping[str, int]
+    not_counted: int
+    rows: list[CoverRowJson]
+    written: list[WrittenJson]
+
+    @classmethod
+    def of(cls, coverage: Coverage, written: list[WrittenJson]) -> CoverJson:
+        return fill(
+            cls,
+            coverage,
+            products=len(coverage.rows),
+            times=times(coverage.rows),
+            device=str(coverage.device) or None,
+            nameless_misses=sum(coverage.nameless.values()),
+            not_counted=coverage.left,
+            rows=[CoverRowJson.of(row) for row in coverage.rows],
+            written=written,
+        )
 
 
 _NAMED_BY = {

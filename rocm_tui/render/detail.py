@@ -95,8 +95,9 @@ def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
     elif stats.measured(tuning, best) is not None:
         spans = _measured_verdict(tuning, best)
     elif stats.tied(tuning):
-        spans = [(" Tie", "strong"), (f": the best two are {fmt.percent(lead)} apart", "")]
-        spans.append((", less than one measurement can tell", "dim"))
+        word = " Tie" if abs(lead) <= stats.TIE_BAND else " Unclear"
+        spans = [(word, "strong"), (f": the best two are {fmt.percent(lead)} apart", "")]
+        spans.append((", less than single timings can tell", "dim"))
     else:
         ahead = fmt.once(fmt.percent(lead))
         spans = [(f" {plain(best.label)} is {ahead} ahead", ""), (f" ·{_BY_SINGLE}", "dim")]
@@ -282,7 +283,15 @@ def selection_text(tuning: Tuning) -> str:
         return "taken by other ranks"  # who timed it and who took it are one row
     if tuning.selected_by == "rank":
         return f"taken from rank {tuning.decided}" + (f": {tuning.apart}" if tuning.apart else "")
-    return f"selected by {tuning.selected_by}"
+    return _SELECTIONS.get(tuning.selected_by or "", f"selected by {tuning.selected_by}")
+
+
+_SELECTIONS = {
+    "cache": "from cache",
+    "only": "only choice",
+    "pin": "pinned",
+    "deterministic": "deterministic mode",
+}
 
 
 def _source(sources: Sequence[str]) -> str:
@@ -394,6 +403,9 @@ def _fastest(row: Row) -> str:
         known = best or (None if in_use(row) else stats.chosen(tuning))
         return known.label if known else ""
     lead = stats.lead(tuning)
+    if standing == "tied" and abs(lead or 0.0) > stats.TIE_BAND:
+        apart = f"{fmt.percent(lead)} apart, less than single timings can tell"
+        return f"{best.label}, unclear whether it is the fastest ({apart})"
     if standing == "tied":
         return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"
     if standing == "unclear":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from rich.cells import cell_len
 
 from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.formats.tuned_table import choice_of, choices_of
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.table import Field, Line, Span, filled, folded
 from rocm_tui.render.tuned_tables import ASKED, NAMES, UNTOLD, several_text
 from rocm_tui.session import numbers as fmt
@@ -51,24 +51,33 @@ def _summary(linted: Linted) -> str:
     return f"{checked}, checked {device}: {said}"
 
 
-def lint_json(linted: Linted) -> dict[str, Any]:
-    return {
-        "device": str(linted.device) if linted.device else None,
-        "tables": linted.tables,
-        "rows": linted.rows,
-        "findings": [
-            {
-                "rule": one.rule,
-                "level": one.level,
-                "file": one.path,
-                "line": one.line,
-                "count": one.count,
-                "what": one.text,
-                "todo": one.todo,
-            }
-            for one in linted.found
-        ],
-    }
+class FindingJson(JsonObject):
+    rule: str
+    level: str
+    file: str
+    line: int | None
+    count: int
+    what: str
+    todo: str
+
+
+class LintJson(JsonObject):
+    device: str | None
+    tables: int
+    rows: int
+    findings: list[FindingJson]
+
+    @classmethod
+    def of(cls, linted: Linted) -> LintJson:
+        return fill(
+            cls,
+            linted,
+            device=str(linted.device) if linted.device else None,
+            findings=[
+                fill(FindingJson, finding, file=finding.path, what=finding.text)
+                for finding in linted.found
+            ],
+        )
 
 
 def rules_text() -> str:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import field
 
 from backend.counted import counted
 from backend.measure.trial import LEAST_PROCESSES, ArmStanding
 from backend.measure.verdict import MARGIN
 from backend.model.choice import Choice
-from backend.model.graph import Arm, Graph, Trial, TrialArm
+from backend.model.graph import Arm, Graph, Swap, Trial, TrialArm
 from backend.model.tuning import Tuning
-from backend.wire.codec import to_json
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import KernelTime
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.measured import pinnable
 from rocm_tui.render.pins import moment
 from rocm_tui.render.shares import SIGNS
-from rocm_tui.render.table import Field, Line, attributes, hanging, text_table
+from rocm_tui.render.table import Field, Line, hanging, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
@@ -187,33 +189,61 @@ def _facts(row: GraphRow) -> Sequence[tuple[str, str]]:
     return [(name, plain(value)) for name, value in known if value]
 
 
-def graph_json(row: GraphRow) -> dict[str, Any]:
-    """One graph; unknown values are null."""
-    return {
-        **attributes(row.graph, "id kind key title device nodes captured uncaptured"),
-        "calls": row.times.calls,
-        "timed": row.times.timed,
-        "ms": row.times.ms,
-        "by": row.times.by,
-        "share": row.share,
-        "program": row.program,
-        "session": row.session.id if row.session else None,
-        "when": row.when or None,
-        "path": str(row.path) if row.path else None,
-        "tunings": [_tuning_json(tuning) for tuning in row.tunings.values()],
-        "kernels": [attributes(kernel, "name count ms op nth") for kernel in row.kernels],
-        "trials": [trial_json(trial) for trial in row.trials],
-    }
+class GraphTuningJson(JsonObject):
+    """A tuning whose choice a graph calls."""
+
+    id: str
+    op: str
+    inputs: str
+    precision: str
+    count: int
+    hash: str | None
+    share: float | None
+    share_by: str | None
+
+    @classmethod
+    def of(cls, tuning: GraphTuning) -> GraphTuningJson:
+        by = None if tuning.share is None else tuning.told
+        return fill(cls, tuning, tuning.use, id=tuning.use.key.id, share_by=by)
 
 
-def _tuning_json(tuning: GraphTuning) -> dict[str, Any]:
-    known = tuning.share is not None
-    return {
-        "id": tuning.use.key.id,
-        **attributes(tuning.use, "op inputs precision count hash"),
-        "share": tuning.share,
-        "share_by": tuning.told if known else None,
-    }
+class GraphJson(JsonObject):
+    """A compiled graph and the latest program that called it; unknown values are null."""
+
+    id: str
+    kind: str
+    key: str | None
+    title: str
+    device: str | None
+    nodes: int
+    captured: bool
+    uncaptured: str
+    calls: int
+    timed: int
+    ms: float | None
+    by: str
+    share: float | None
+    program: str
+    session: str | None
+    when: float | None
+    path: str | None
+    tunings: list[GraphTuningJson]
+    kernels: tuple[KernelTime, ...]
+    trials: list[TrialJson]
+
+    @classmethod
+    def of(cls, row: GraphRow) -> GraphJson:
+        return fill(
+            cls,
+            row,
+            row.graph,
+            row.times,
+            session=row.session.id if row.session else None,
+            when=row.when or None,
+            path=str(row.path) if row.path else None,
+            tunings=[GraphTuningJson.of(tuning) for tuning in row.tunings.values()],
+            trials=[TrialJson.of(trial) for trial in row.trials],
+        )
 
 
 BASELINE = "without"
@@ -534,31 +564,80 @@ def program_sentences(trial: ProgramTrial) -> list[str]:
     return [plain(text) for text in (said, *trial.trouble, pairs)]
 
 
-def program_json(trial: ProgramTrial) -> dict[str, Any]:
-    """The runs in their order, and how the side with the pins stands."""
-    return {
-        **attributes(trial, "command pairs seconds trouble"),
-        "runs": [attributes(run, "pair side ms steps seconds") for run in trial.runs],
-        "verdict": trial.verdict.verdict,
-        **attributes(trial.verdict, "ratio ratio_low ratio_high"),
-        "ms": {"without": trial.standings[0].ms, "with": trial.standings[1].ms},
-    }
+class SidesJson(JsonObject):
+    """Milliseconds of a step without and with the pins."""
+
+    without: float
+    with_: float = field(name="with")
 
 
-_NUMBERS = "ms low high ratio ratio_low ratio_high passes kernels error allowed"
+class ProgramRunJson(JsonObject):
+    pair: int
+    side: str
+    ms: float
+    steps: int
+    seconds: float
 
 
-def trial_json(trial: Trial) -> dict[str, Any]:
-    """A trial, baseline first; a number that is not finite is null."""
-    return {
-        **attributes(trial, "graph when rounds seconds by trouble device torch"),
-        "arms": [
-            {
-                "choices": [to_json(swap) for swap in arm.swaps],
-                "verdict": None if arm.failed else arm.verdict,
-                **attributes(arm, _NUMBERS),
-                **attributes(arm, "gone added failed"),
-            }
-            for arm in trial.arms
-        ],
-    }
+class ProgramTrialJson(JsonObject):
+    """Runs of a program with the pins and without, and the verdict on the pins."""
+
+    command: tuple[str, ...]
+    pairs: int
+    seconds: float
+    trouble: tuple[str, ...]
+    runs: list[ProgramRunJson]
+    verdict: str
+    ratio: float
+    ratio_low: float
+    ratio_high: float | None
+    ms: SidesJson
+
+    @classmethod
+    def of(cls, trial: ProgramTrial) -> ProgramTrialJson:
+        without, with_ = trial.standings
+        its, ms = trial.verdict, SidesJson(without=without.ms, with_=with_.ms)
+        runs = [fill(ProgramRunJson, run) for run in trial.runs]
+        return fill(cls, trial, its, runs=runs, verdict=its.verdict, ms=ms)
+
+
+class TrialArmJson(JsonObject):
+    """An arm of a trial; times in milliseconds, ratios to the baseline."""
+
+    choices: tuple[Swap, ...]
+    verdict: str | None
+    ms: float | None
+    low: float | None
+    high: float | None
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    passes: int
+    kernels: int | None
+    error: float | None
+    allowed: float | None
+    gone: tuple[str, ...]
+    added: tuple[str, ...]
+    failed: str
+
+    @classmethod
+    def of(cls, arm: TrialArm) -> TrialArmJson:
+        return fill(cls, arm, choices=arm.swaps, verdict=None if arm.failed else arm.verdict)
+
+
+class TrialJson(JsonObject):
+    """A trial of a graph, baseline first."""
+
+    graph: str
+    when: float
+    rounds: int
+    seconds: float
+    by: str
+    trouble: tuple[str, ...]
+    device: str | None
+    torch: str
+    arms: list[TrialArmJson]
+
+    @classmethod
+    def of(cls, trial: Trial) -> TrialJson:
+        return fill(cls, trial, arms=[TrialArmJson.of(arm) for arm in trial.arms])

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from string import ascii_uppercase
-from typing import Any
 
 from backend.counted import counted
 from rocm_tui.harmless import plain
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render import plot
 from rocm_tui.render.pins import moment
 from rocm_tui.render.plot import Axis, Curve, Even, Mark
-from rocm_tui.render.table import Field, Line, attributes, text_table
-from rocm_tui.render.tunings import row_problem_json
+from rocm_tui.render.table import Field, Line, text_table
+from rocm_tui.render.tuning_json import ProblemJson
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.history import Event, History
 from rocm_tui.session.sessions import short_names
@@ -215,27 +215,50 @@ def history_text(history: History) -> str:
     return "\n".join([title(history), *drawn, "", text_table(facts, entries(history))])
 
 
-def history_json(history: History) -> dict[str, Any]:
-    """Times in milliseconds and Unix seconds; unknown values are null."""
-    row = history.row
-    return {
-        **row_problem_json(row),
-        "precision": row.tuning.precision,
-        "events": [_event_json(event) for event in (*history.events, *history.undated)],
-    }
+class EventJson(JsonObject):
+    """An event of a problem; times in milliseconds and Unix seconds, unknown values are null."""
+
+    what: str
+    when: float | None
+    hash: str | None
+    ms: float | None
+    low: float | None
+    high: float | None
+    gain: float | None
+    tied: bool
+    name: str | None
+    session: str | None
+    torch: str | None
+    triton: str | None
+    rocm: str | None
+    device: str | None
+    changed: tuple[str, ...]
+    note: str | None
+    id: str | None
+    occurrence: int | None
+
+    @classmethod
+    def of(cls, event: Event) -> EventJson:
+        return fill(
+            cls,
+            event,
+            name=event.label or None,
+            session=event.session or None,
+            torch=event.stand.torch or None,
+            triton=event.stand.triton or None,
+            rocm=event.stand.rocm or None,
+            device=event.stand.device or None,
+            note=event.note or None,
+            id=event.row.id if event.row else None,
+            occurrence=event.row.occurrence if event.row else None,
+        )
 
 
-def _event_json(event: Event) -> dict[str, Any]:
-    return {
-        **attributes(event, "what when hash ms low high gain tied"),
-        "name": event.label or None,
-        "session": event.session or None,
-        **{name: value or None for name, value in attributes(event.stand, _STAND).items()},
-        "changed": list(event.changed),
-        "note": event.note or None,
-        "id": event.row.id if event.row else None,
-        "occurrence": event.row.occurrence if event.row else None,
-    }
+class HistoryJson(ProblemJson):
+    precision: str | None
+    events: list[EventJson]
 
-
-_STAND = "torch triton rocm device"
+    @classmethod
+    def of(cls, history: History) -> HistoryJson:
+        events = [EventJson.of(event) for event in (*history.events, *history.undated)]
+        return fill(cls, history.row, history.row.tuning, events=events)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 from backend.counted import counted
 from backend.errors import InputsKeyInvalid
-from backend.model.graph import TrialArm
+from backend.model.graph import Swap, TrialArm
 from backend.model.problem import parse_inputs_key
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Field, attributes, text_table
+from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.render.table import Field, text_table
 from rocm_tui.search.steps import ERROR, LOOKS, Gain, SearchStatus, finished, search_status
 from rocm_tui.search.types import (
     Alone,
@@ -321,73 +321,140 @@ SURE = (
 )
 
 
-# As JSON.
+class GraphGainJson(JsonObject):
+    """How much faster a graph is; times of a pass in milliseconds."""
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    before: float | None
+    after: float | None
+    kernels_before: int | None
+    kernels_after: int | None
 
 
-def search_json(search: Search) -> dict[str, Any]:
-    """A search with all its tries; see docs/model.md."""
-    now = search_status(search)
-    return {
-        "graph": search.graph,
-        "within": search.within,
-        "seconds": search.seconds,
-        "gain": None if now.sure is None else _gain_json(now.sure),
-        "unconfirmed": [] if _is_sure(now) else [swap.hash for swap in now.kept],
-        "tunings": [_subject_json(search, at) for at in range(len(search.subjects))],
-        "trials": sum(attempt.trial is not None for attempt in search.tries),
-        "stopped": now.stopped,
-    }
+class SearchGainJson(GraphGainJson):
+    """The confirmed gain of a search."""
+
+    processes: int
+    error: float | None
+    choices: tuple[Swap, ...]
 
 
-def _is_sure(now: SearchStatus) -> bool:
-    return now.sure is not None and now.sure.arm == now.kept
+class AloneJson(JsonObject):
+    """What measuring the kernel of a choice alone found."""
+
+    ms: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: str
 
 
-def _gain_json(gain: Gain) -> dict[str, Any]:
-    names = "ratio low high verdict before after processes kernels_before kernels_after error"
-    return {
-        **attributes(gain, names),
-        "choices": [attributes(swap, "op inputs precision hash name") for swap in gain.arm],
-    }
+class InGraphJson(JsonObject):
+    """What one trial found of the graph with a choice."""
+
+    ms: float | None
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    verdict: str
+    kernels: int | None
+    error: float | None
+    failed: str
 
 
-def _subject_json(search: Search, at: int) -> dict[str, Any]:
-    subject = search.subjects[at]
-    tries = [t for t in search.tries if t.kind == "screen" and t.subject == at]
-    return {
-        **attributes(subject, "id op inputs precision count unfit ruled_out"),
-        "current": subject.current.hash if subject.current else None,
-        "candidates": [
-            {
-                **attributes(candidate, "hash name maker"),
-                "alone": _alone_json(candidate.alone),
-                "graph": [
-                    _arm_json(result)
-                    for attempt in tries
-                    for arm, result in results(attempt)
-                    if subject.swap(candidate) in set(arm) - set(attempt.arms[0])
+class CandidateJson(JsonObject):
+    hash: str
+    name: str
+    maker: str
+    alone: AloneJson | None
+    graph: list[InGraphJson]
+
+
+class SubjectJson(JsonObject):
+    """A tuning of the graph, and the choices that were tried for it."""
+
+    id: str
+    op: str
+    inputs: str
+    precision: str
+    count: int
+    unfit: str
+    ruled_out: int
+    current: str | None
+    candidates: list[CandidateJson]
+
+    @classmethod
+    def of(cls, search: Search, at: int) -> SubjectJson:
+        subject = search.subjects[at]
+        found = [
+            (set(arm) - set(attempt.arms[0]), result)
+            for attempt in search.tries
+            if attempt.kind == "screen" and attempt.subject == at
+            for arm, result in results(attempt)
+        ]
+        candidates = [
+            fill(
+                CandidateJson,
+                candidate,
+                alone=candidate.alone and fill(AloneJson, candidate.alone),
+                graph=[
+                    fill(InGraphJson, result)
+                    for added, result in found
+                    if subject.swap(candidate) in added
                 ],
-            }
+            )
             for candidate in subject.candidates
-        ],
-    }
+        ]
+        current = subject.current.hash if subject.current else None
+        return fill(cls, subject, current=current, candidates=candidates)
 
 
-def _alone_json(alone: Alone | None) -> dict[str, Any] | None:
-    if alone is None:
-        return None
-    numbers = attributes(alone, "ms ratio low high")
-    finite = {name: value if isfinite(value) else None for name, value in numbers.items()}
-    return {**finite, "verdict": alone.verdict}
+class SearchJson(JsonObject):
+    """A search with all its tries; see docs/model.md."""
+
+    graph: str
+    within: float
+    seconds: float
+    gain: SearchGainJson | None
+    unconfirmed: list[str]
+    tunings: list[SubjectJson]
+    trials: int
+    stopped: str
+
+    @classmethod
+    def of(cls, search: Search) -> SearchJson:
+        now = search_status(search)
+        confirmed = now.sure is not None and now.sure.arm == now.kept
+        return fill(
+            cls,
+            search,
+            gain=now.sure and fill(SearchGainJson, now.sure, choices=now.sure.arm),
+            unconfirmed=[] if confirmed else [swap.hash for swap in now.kept],
+            tunings=[SubjectJson.of(search, at) for at in range(len(search.subjects))],
+            trials=sum(attempt.trial is not None for attempt in search.tries),
+            stopped=now.stopped,
+        )
 
 
-def _arm_json(arm: TrialArm) -> dict[str, Any]:
-    names = "ms ratio ratio_low ratio_high verdict kernels error failed"
-    values = attributes(arm, names)
-    return {
-        name: None if isinstance(value, float) and not isfinite(value) else value
-        for name, value in values.items()
-    }
+class ProvedPinJson(JsonObject):
+    id: str
+    hash: str
+    state: str
+
+
+class ProofJson(GraphGainJson):
+    """What stock processes show of the pins of a graph."""
+
+    graph: str
+    pairs: int
+    pins: list[ProvedPinJson]
+
+    @classmethod
+    def of(cls, proof: GraphProof) -> ProofJson:
+        return fill(cls, proof, pins=[fill(ProvedPinJson, s, s.pin) for s in proof.pins])
 
 
 def proof_figure(proof: GraphProof) -> str:
@@ -445,13 +512,3 @@ def proof_sentences(proof: GraphProof) -> list[str]:
     if not lines:
         lines = [f"{counted(count, 'pin')} of the graph, all active"]
     return [plain(line) for line in lines]
-
-
-def proof_json(proof: GraphProof) -> dict[str, Any]:
-    """A proof; an end of the interval that is not known is null."""
-    numbers = attributes(proof, "ratio low high before after")
-    return {
-        **attributes(proof, "graph verdict pairs kernels_before kernels_after"),
-        **{name: value if isfinite(value) else None for name, value in numbers.items()},
-        "pins": [{"id": s.pin.id, "hash": s.pin.hash, "state": s.state} for s in proof.pins],
-    }

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice, Measurement, Output
 from backend.model.inductor_kernel import is_kernel
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Field, attributes, text_table
+from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.render.table import Field, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import output_change
@@ -95,25 +96,45 @@ def why_not_bitwise(row: Row, choice: Choice) -> str | None:
     )
 
 
-def output_json(output: Output | None) -> dict[str, Any] | None:
-    if output is None:
-        return None
-    numbers = attributes(output, "group runs same compared beyond excess")
-    excess = output.excess if output.excess < float("inf") else None
-    far = "beyond" if output.beyond else "within" if output.compared else NO_BOUND
-    return {**numbers, "excess": excess, "deterministic": output.steady, "rounding": far}
+class OutputJson(JsonObject):
+    """What a choice computed, compared with a float64 result."""
+
+    group: str
+    runs: int
+    same: int
+    compared: int
+    beyond: int
+    excess: float | None
+    deterministic: bool
+    rounding: str
+
+    @classmethod
+    def of(cls, output: Output | None) -> OutputJson | None:
+        if output is None:
+            return None
+        rounding = "beyond" if output.beyond else "within" if output.compared else NO_BOUND
+        return fill(cls, output, deterministic=output.steady, rounding=rounding)
 
 
-def change_json(row: Row, choice: Choice) -> dict[str, Any]:
-    """What a pin of `choice` makes of the bits that later compiles compute."""
-    change = output_change(row, choice)
-    return {
-        "bits": change.bits,
-        "in_use": change.now.hash if change.now else None,
-        "output": output_json(change.after),
-        "warning": output_warning(row, choice),
-        "wrong": why_wrong(row, choice),
-    }
+class BitsChangeJson(JsonObject):
+    """What a pin changes in the bits that later compiles compute."""
+
+    bits: str
+    in_use: str | None
+    output: OutputJson | None
+    warning: str | None
+    wrong: str | None
+
+    @classmethod
+    def of(cls, row: Row, choice: Choice) -> BitsChangeJson:
+        change = output_change(row, choice)
+        return cls(
+            bits=change.bits,
+            in_use=change.now.hash if change.now else None,
+            output=OutputJson.of(change.after),
+            warning=output_warning(row, choice),
+            wrong=why_wrong(row, choice),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +413,7 @@ def conditions(measurement: Measurement) -> list[str]:
 def exactness(measurement: Measurement) -> list[str]:
     """What the clock could tell, where that is known."""
     step = measurement.resolution_ms
-    return [] if step is None else [f"calls told apart by {fmt.duration(step)}"]
+    return [] if step is None else [f"timer resolution {fmt.duration(step)}"]
 
 
 def machine(measurement: Measurement) -> str:
@@ -419,28 +440,61 @@ def _times(low: float, high: float) -> str:
     return f"{fmt.significant(low * scale)} to {fmt.significant(high * scale)} {unit}"
 
 
-# As JSON.
+class MeasuredJson(JsonObject):
+    """The times of a measured choice in milliseconds, and over that of the best."""
 
-_FACTS = (
-    "when rounds seconds caches resolution_ms reference_ms trouble session clock_mhz power_w "
-    "temperature_c throttled"
-)
-_NUMBERS = "ms low high spread rounds ratio ratio_low ratio_high"
+    ms: float | None
+    low: float | None
+    high: float | None
+    spread: float | None
+    rounds: int
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    verdict: str
+    output: OutputJson | None
+
+    @classmethod
+    def of(cls, choice: MeasuredChoice | None) -> MeasuredJson | None:
+        return None if choice is None else fill(cls, choice, output=OutputJson.of(choice.output))
 
 
-def measurement_json(measurement: Measurement) -> dict[str, Any]:
-    """A repeated measurement, best choice first; a number that is not finite is null."""
-    return {
-        **attributes(measurement, _FACTS),
-        "choices": [
-            {**attributes(choice, "name hash"), **measured_json(choice)}
+class MeasuredChoiceJson(MeasuredJson):
+    name: str | None
+    hash: str
+
+
+class FailedChoiceJson(JsonObject):
+    name: str | None
+    hash: str | None
+    reason: str | None
+
+
+class MeasurementJson(JsonObject):
+    """A repeated measurement, best choice first."""
+
+    when: float
+    rounds: int
+    seconds: float
+    caches: str
+    resolution_ms: float | None
+    reference_ms: float | None
+    trouble: tuple[str, ...]
+    session: str | None
+    clock_mhz: float | None
+    power_w: float | None
+    temperature_c: float | None
+    throttled: int
+    choices: list[MeasuredChoiceJson]
+    failed: list[FailedChoiceJson]
+
+    @classmethod
+    def of(cls, measurement: Measurement | None) -> MeasurementJson | None:
+        if measurement is None:
+            return None
+        choices = [
+            fill(MeasuredChoiceJson, choice, output=OutputJson.of(choice.output))
             for choice in measurement.choices
-        ],
-        "failed": [attributes(choice, "name hash reason") for choice in measurement.failed],
-    }
-
-
-def measured_json(choice: MeasuredChoice) -> dict[str, Any]:
-    numbers = attributes(choice, _NUMBERS).items()
-    finite = {name: value if isfinite(value) else None for name, value in numbers}
-    return {**finite, "verdict": choice.verdict, "output": output_json(choice.output)}
+        ]
+        failed = [fill(FailedChoiceJson, choice) for choice in measurement.failed]
+        return fill(cls, measurement, choices=choices, failed=failed)

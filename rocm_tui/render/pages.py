@@ -221,8 +221,8 @@ def _repeated(repeated: Sequence[Repeated]) -> Page:
     if repeated:
         problems = counted(len(repeated), "problem was", "problems were")
         least = "at least " if any(problem.untold for problem in repeated) else ""
-        took = f"took {least}{fmt.seconds(more)} more" if more else "took nobody knows how long"
-        sentence = f"{problems} tuned again, which {took}."
+        took = f"which took {least}{fmt.seconds(more)} more" if more else "tuning time unknown"
+        sentence = f"{problems} tuned again, {took}."
     return Page(
         ((sentence, ""),),
         tuple(cells(words.REPEATED, problem) for problem in repeated),
@@ -263,7 +263,7 @@ def _missing(backends: Sequence[MissingBackend], known: bool) -> Page:
             lines.append(_without(_REASONS[:-1], line) if at else line)
     sentence = words.ALL_WORK
     if backends:
-        sentence = "Backends that were asked for, and of which there is no choice to use."
+        sentence = "Requested backends without a usable choice."
     elif not known:
         sentence = words.NOT_TOLD
     return Page(((sentence, ""),), tuple(lines), (), len(backends))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, UnsetType
 
 from backend.counted import counted, device_ranges
 from backend.errors import StoreError
@@ -15,7 +17,9 @@ from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
 from backend.tables.model import is_table_op, op_label
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Field, attributes, hanging, short_op, short_sizes
+from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.render.measured import BitsChangeJson
+from rocm_tui.render.table import Field, hanging, short_op, short_sizes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import device_name, in_use, kernel_identity
@@ -27,7 +31,6 @@ if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is 
     from backend.pins.plan import PinPlan
     from backend.pins.state import PinReport, PinStatus
     from backend.pins.undo import Undo, UndoStep
-    from backend.sharing.plan import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,63 +213,119 @@ def history_line(entry: HistoryEntry) -> str:
     return hanging(f"{moment(entry.when)}  ", "  ".join(plain(part) for part in parts if part))
 
 
-def status_json(status: PinStatus) -> dict[str, Any]:
-    """One pin with its state; `timings` are the measured milliseconds, null where one failed."""
-    pin = status.pin
-    return {
-        **attributes(pin, "id op precision hash label drifts device system_hash who when note"),
-        "inputs_key": pin.inputs,
-        **attributes(status, "state detail"),
-        "devices": [{"index": on.index, "holds": on.holds} for on in status.devices],
-        "verified": proof_json(status),
-        "timings": {
-            precision: {hash_: ms if isfinite(ms) else None for hash_, ms in times.items()}
-            for precision, times in pin.timings.items()
-        },
-    }
+class VerifiedJson(JsonObject):
+    """What was last seen in generated code; `stale` is why that may not hold any more."""
+
+    when: float
+    ok: bool
+    by: str
+    torch: str
+    stale: str | None
 
 
-def proof_json(status: PinStatus) -> dict[str, Any] | None:
-    """What was last seen in generated code; `stale` says why that may not hold any more."""
-    if status.proof is None:
-        return None
-    return {**attributes(status.proof, "when ok by torch"), "stale": status.stale or None}
+class PinDeviceJson(JsonObject):
+    index: int
+    holds: bool
 
 
-def step_json(step: Step) -> dict[str, Any]:
-    """What an import does with one pin."""
-    told = attributes(step.pin, "id op hash label")
-    return told | {"action": step.action, "detail": step.detail}
+class PinJson(JsonObject):
+    """A pin with its state; `timings` are the measured milliseconds, null where one failed."""
+
+    id: str
+    op: str
+    precision: str
+    hash: str
+    label: str
+    drifts: int
+    device: str | None
+    system_hash: str
+    who: str
+    when: float
+    note: str
+    inputs_key: str
+    state: str
+    detail: str
+    devices: list[PinDeviceJson]
+    verified: VerifiedJson | None
+    timings: Mapping[str, Mapping[str, float | None]]
+
+    @classmethod
+    def of(cls, status: PinStatus) -> PinJson:
+        proof, stale = status.proof, status.stale or None
+        return fill(
+            cls,
+            status.pin,
+            status,
+            inputs_key=status.pin.inputs,
+            devices=[fill(PinDeviceJson, device) for device in status.devices],
+            verified=None if proof is None else fill(VerifiedJson, proof, stale=stale),
+        )
 
 
-def plan_json(plan: PinPlan) -> dict[str, Any]:
+class PinPlanJson(JsonObject):
     """What a pin would change."""
-    return {
-        "hash": plan.hash,
-        "cache_file": str(plan.path),
-        "numbers": plan.numbers,
-        "precisions": list(plan.precisions),
-        "graphs": [str(graph.path) for graph in plan.graphs],
-        "replaces": plan.replaces.hash if plan.replaces else None,
-        "devices": list(plan.devices),
-    }
+
+    hash: str
+    cache_file: str
+    numbers: int
+    precisions: tuple[str, ...]
+    graphs: list[str]
+    replaces: str | None
+    devices: tuple[int, ...]
+    change_of_bits: BitsChangeJson | UnsetType
+
+    @classmethod
+    def of(cls, plan: PinPlan, bits: BitsChangeJson | UnsetType = UNSET) -> PinPlanJson:
+        return fill(
+            cls,
+            plan,
+            cache_file=str(plan.path),
+            graphs=[str(graph.path) for graph in plan.graphs],
+            replaces=plan.replaces.hash if plan.replaces else None,
+            change_of_bits=bits,
+        )
 
 
-def pin_report_json(report: PinReport) -> dict[str, Any]:
+class PinReportJson(JsonObject):
     """What a pin changed, and its state as read back."""
-    return {
-        "pin": status_json(report.status) if report.status else None,
-        "cache_file": str(report.path),
-        "numbers": report.numbers,
-        "graphs_moved": report.moved,
-        "graphs_restored": report.restored,
-    }
+
+    pin: PinJson | None
+    cache_file: str
+    numbers: int
+    graphs_moved: int
+    graphs_restored: int
+    change_of_bits: BitsChangeJson | UnsetType
+
+    @classmethod
+    def of(cls, report: PinReport, bits: BitsChangeJson | UnsetType = UNSET) -> PinReportJson:
+        return cls(
+            pin=PinJson.of(report.status) if report.status else None,
+            cache_file=str(report.path),
+            numbers=report.numbers,
+            graphs_moved=report.moved,
+            graphs_restored=report.restored,
+            change_of_bits=bits,
+        )
 
 
-def history_json(entry: HistoryEntry) -> dict[str, Any]:
-    names = "when who what op precision hash label note"
-    command = entry.group.command if entry.group else None
-    return {**attributes(entry, names), "inputs_key": entry.inputs, "command": command}
+class PinEventJson(JsonObject):
+    """An entry of the history of pins."""
+
+    when: float
+    who: str
+    what: str
+    op: str
+    precision: str
+    hash: str
+    label: str
+    note: str
+    inputs_key: str
+    command: str | None
+
+    @classmethod
+    def of(cls, entry: HistoryEntry) -> PinEventJson:
+        command = entry.group.command if entry.group else None
+        return fill(cls, entry, inputs_key=entry.inputs, command=command)
 
 
 def undo_lines(undo: Undo) -> list[str]:
@@ -274,6 +333,17 @@ def undo_lines(undo: Undo) -> list[str]:
     if undo.group is not None and (len(undo.steps) > 1 or undo.left):
         return _group_lines(undo, undo.group)
     return _step_lines(undo.steps[0])
+
+
+def undo_title(undo: Undo) -> str:
+    """Name what an undo reverts: `pin mm → triton_mm_4`, `3 steps of agree --pin`."""
+    if undo.group is not None and len(undo.steps) > 1:
+        return f"{counted(len(undo.steps), 'step')} of `{plain(undo.group.command)}`"
+    entry, again = undo.entry, undo.steps[0].again
+    verb = "unpin" if entry.what == "unpin" else "pin"
+    title = f"{verb} {plain(op_label(entry.op))} → {plain(entry.label)}"
+    restored = again is not None and entry.what != "unpin"
+    return f"{title}; {plain(again.label)} is pinned again" if again and restored else title
 
 
 def undone_pins(undo: Undo) -> list[str]:
@@ -294,47 +364,62 @@ def _group_lines(undo: Undo, group: Group) -> list[str]:
     again, command = len(undo.steps) - back, plain(group.command)
     lines = []
     if back:
-        lines.append(f"Takes back {counted(back, 'pin')} of `{command}`.")
+        lines.append(f"Removes {counted(back, 'pin')} of `{command}`.")
     if again:
-        lines.append(f"Pins {counted(again, 'choice')} again that `{command}` took back.")
+        lines.append(f"Pins {counted(again, 'choice')} again that `{command}` unpinned.")
     former = sum(step.again is not None for step in undo.steps) - again
     if former:
-        lines.append(f"What was pinned before is pinned again for {former:,} of them.")
+        lines.append(f"The earlier pin is restored for {former:,} of them.")
     if undo.left:
-        stays = counted(undo.left, "more of it is", "more of it are")
-        lines.append(f"{stays} not in force any more, and stays as it is.")
-    return [*lines, f"That was done {moment(group.when)} by {plain(undo.entry.who)}."]
+        lines.append(f"{counted(undo.left, 'more pin')} of it changed since, and stays as it is.")
+    return [*lines, f"Done {moment(group.when)} by {plain(undo.entry.who)}."]
 
 
 def _step_lines(step: UndoStep) -> list[str]:
     entry, again, op = step.entry, step.again, plain(op_label(step.entry.op))
     label, made = plain(entry.label), f"{moment(entry.when)} by {plain(entry.who)}."
     if again is None:
-        return [f"Takes back the pin of {op} to {label}.", f"Pinned {made}"]
-    does = f"Pins {plain(again.label)} for {op} again"
+        return [f"Removes the pin {op} → {label}.", f"Pinned {made}"]
+    does = f"Pins {op} → {plain(again.label)} again"
     if entry.what == "unpin":
         return [f"{does}.", f"Unpinned {made}"]
-    return [f"{does}, in the place of {label}.", f"That was pinned {made}"]
+    return [f"{does}, in place of {label}.", f"{label} was pinned {made}"]
 
 
-def undo_json(undo: Undo | None) -> dict[str, Any]:
-    """The pin or unpin that is undone, and the choice that is pinned again; null for none. Of a
-    command that did several these are the latest, and `steps` has all."""
-    steps = [
-        {
-            "undone": history_json(step.entry),
-            "pinned_again": step.again.hash if step.again else None,
-            "id": step.entry.key.id,
-        }
-        for step in (undo.steps if undo else ())
-    ]
-    first = steps[0] if steps else dict.fromkeys(("undone", "pinned_again", "id"))
-    return {
-        **first,
-        "command": undo.group.command if undo and undo.group else None,
-        "left": undo.left if undo else 0,
-        "steps": steps,
-    }
+class UndoStepJson(JsonObject):
+    """The pin or unpin that is undone, and the choice that is pinned again; null for none."""
+
+    undone: PinEventJson | None
+    pinned_again: str | None
+    id: str | None
+
+
+class UndoJson(UndoStepJson):
+    """What an undo does: `steps` are all of its command, the latest is repeated beside them."""
+
+    command: str | None
+    left: int
+    steps: list[UndoStepJson]
+    dry_run: bool
+
+    @classmethod
+    def of(cls, undo: Undo | None, *, dry_run: bool) -> UndoJson:
+        steps = [
+            UndoStepJson(
+                undone=PinEventJson.of(step.entry),
+                pinned_again=step.again.hash if step.again else None,
+                id=step.entry.key.id,
+            )
+            for step in (undo.steps if undo else ())
+        ]
+        return fill(
+            cls,
+            steps[0] if steps else UndoStepJson(undone=None, pinned_again=None, id=None),
+            command=undo.group.command if undo and undo.group else None,
+            left=undo.left if undo else 0,
+            steps=steps,
+            dry_run=dry_run,
+        )
 
 
 def pin_warning(tuning: Tuning, choice: Choice) -> str | None:

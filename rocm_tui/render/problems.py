@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backend.counted import counted
 from rocm_tui.harmless import plain
@@ -65,10 +65,6 @@ def trouble_lines(problems: Iterable[Fault]) -> Iterator[str]:
             others = counted(len(saying) - 1, "other source")
             yield f"{plain(next(iter(saying)))} and {others}: {trouble.what}"
             saying.clear()
-
-
-def problem_json(problem: Fault) -> dict[str, Any]:
-    return {"source": problem.source, "line": problem.line, "what": problem.what}
 
 
 _RUN = "`rocm-tui run --max-autotune -- CMD` records a program"

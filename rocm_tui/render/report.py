@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from backend.counted import counted, noun
 from backend.model.inductor_kernel import is_kernel
 from rocm_tui.harmless import plain
+from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.compare import lost_text
-from rocm_tui.render.table import Field, attributes, fields_of, problem_line, text_table
-from rocm_tui.render.tunings import PROBLEM, row_problem_json
+from rocm_tui.render.table import Field, fields_of, problem_line, text_table
+from rocm_tui.render.tuning_json import ProblemJson
+from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.job import MissingBackend, ProblemSaving, Repeated, Report, Savings
 from rocm_tui.report.ranks import Disagreement, Party
 from rocm_tui.session import numbers as fmt
@@ -22,11 +23,11 @@ AGREED = "Ranks and hosts agree: no problem has two choices in use."
 NOT_COMPARED = "Ranks are not compared: no problem was chosen for by two processes of one job."
 WHY_NOT = "`rocm-tui agree` says why."
 TO_AGREE = "`rocm-tui agree --propose` names one choice for all, and can pin it."
-ALL_WORK = "Every backend that was asked for has a choice that works."
-NOT_TOLD = "Which backends were asked for is told by sessions of `rocm-tui run` only."
+ALL_WORK = "Every requested backend has a choice that works."
+NOT_TOLD = "Requested backends unknown: only sessions of `rocm-tui run` record them."
 TUNED_ONCE = "No problem was tuned twice."
 _FEW = 6
-"""Machines or logs that have a sentence each."""
+"""Machines, caches or logs that have a sentence each."""
 _LONG = 30 * 86400.0
 """Seconds between tunings from which it is said when they were made."""
 
@@ -206,7 +207,7 @@ def missing_line(backend: MissingBackend) -> str:
 def reason_lines(backend: MissingBackend) -> list[str]:
     """Why, in a line a reason; one that says that nobody knows, if so."""
     if not backend.reasons:
-        return ["Inductor left it out and does not say why: operands that it does not take?"]
+        return ["Inductor left it out and does not say why: unsupported operands?"]
     return [
         plain(reason.text) if not reason.count else f"{reason.count:,}× {plain(reason.text)}"
         for reason in backend.reasons
@@ -225,17 +226,13 @@ def saved_lines(savings: Savings) -> list[str]:
     if savings.by_system:
         shown = [(fmt.shorten(plain(name), 60), own) for name, own in savings.by_system[:_FEW]]
         lines = [f"{name}: {_sentence(own)}" for name, own in shown]
-        more = len(savings.by_system) - _FEW
-        lines += (
-            [f"And {counted(more, 'more machine or log', 'more machines or logs')}."]
-            if more > 0
-            else []
-        )
+        if more := [name for name, _ in savings.by_system[_FEW:]]:
+            lines.append(f"And {_more_systems(more)}.")
     summed = [gain for gain in savings.valued if not gain.tied and gain.saved_ms]
     once = sum(gain.calls is None for gain in summed)
     if once:
         what = counted(once, "problem is", "problems are")
-        lines.append(f"Nothing tells how often {what} called: counted once.")
+        lines.append(f"Call count unknown: {what} counted once.")
     kinds = Counter(m.caches for gain in summed if (m := gain.row.tuning.measured) is not None)
     if len(kinds) > 1:
         lines.append(
@@ -253,8 +250,21 @@ def saved_lines(savings: Savings) -> list[str]:
     return lines
 
 
+def _more_systems(names: Iterable[str]) -> str:
+    """Return `3 more caches, 1 more log`: several caches may be those of one machine."""
+    kinds = Counter(
+        "cache" if name.startswith("cache ") else "log" if "/" in name else "machine"
+        for name in names
+    )
+    return ", ".join(counted(n, f"more {kind}", f"more {kind}s") for kind, n in kinds.items())
+
+
 def _sentence(savings: Savings) -> str:
-    return f"{_saves(savings)} {_took(savings)}{_paid(savings)}"
+    saves = _saves(savings)
+    took = _took(savings)
+    if took is None:
+        took = "time unknown" if saves.endswith(" Tuning") else "took an unknown time"
+    return f"{saves} {took}{_paid(savings)}"
 
 
 def _unmeasured(savings: Savings) -> list[str]:
@@ -279,16 +289,16 @@ def _saves(savings: Savings) -> str:
     known, count = len(savings.valued), len(savings.gains)
     once = len(savings.unmeasured)
     if once and not any(gain.saved_ms for gain in savings.valued):
-        return "What tuning saves against ATen is not measured. Tuning"
+        return "Savings vs ATen: not measured. Tuning"
     kernels = sum(is_kernel(gain.row.tuning.op) for gain in savings.gains)
     rivals = count - kernels
     alone = f"{counted(kernels, 'Triton kernel has', 'Triton kernels have')} no rival in ATen"
     if not known and not rivals and kernels:
-        return f"{alone}, so nothing tells what tuning saves. Tuning"
+        return f"Savings vs ATen unknown: {alone}. Tuning"
     if not known:
         none = "it has no" if count == 1 else f"none of {counted(rivals, 'problem')} has a"
         more = f", and {alone}" if kernels else ""
-        return f"What tuning saves against ATen is not known: {none} time of ATen{more}. Tuning"
+        return f"Savings vs ATen unknown: {none} time of ATen{more}. Tuning"
     sums = f"saves {fmt.duration(savings.saved_ms)}" if savings.saved_ms > 0 else "saves nothing"
     if savings.saved_ms < 0:
         sums = f"loses {fmt.duration(-savings.saved_ms)}"
@@ -302,12 +312,12 @@ def _saves(savings: Savings) -> str:
     return f"{who} {sums} a pass against ATen{rest if known < count else ''} and"
 
 
-def _took(savings: Savings) -> str:
+def _took(savings: Savings) -> str | None:
     ranks = f" on {savings.ranks} ranks together" if savings.ranks > 1 else ""
     if savings.tunings and savings.taken == savings.tunings:
         return "took nothing here: all choices came from a cache"
     if not savings.seconds and savings.unknown:
-        return "took nobody knows how long"
+        return None
     if savings.unknown:
         does = noun(savings.unknown, "does", "do")
         some = f"{savings.unknown:,} of {counted(savings.tunings, 'tuning')} {does} not tell"
@@ -320,7 +330,7 @@ def _paid(savings: Savings) -> str:
     runs = savings.runs_to_pay
     if runs is None:
         unknown = savings.saved_ms > 0 and len(savings.systems) < 2
-        return "; after how many passes it is paid for is not known." if unknown else "."
+        return "; passes to pay for it: unknown." if unknown else "."
     least = "at least " if savings.at_least else ""
     known, count = len(savings.valued), len(savings.gains)
     those = "that one is" if known == 1 else f"those {known:,} are"
@@ -334,74 +344,147 @@ def _repeated(repeated: Sequence[Repeated]) -> list[str]:
     return ["Tuned more than once:", text_table(REPEATED, repeated)]
 
 
-# As JSON.
+class RivalJson(JsonObject):
+    choice: str
+    ms: float
 
 
-def report_json(report: Report) -> dict[str, Any]:
+class PartyJson(JsonObject):
+    """One of those that use different choices for a problem."""
+
+    who: str
+    choice: str
+    hash: str | None
+    ms: float | None
+    rivals: list[RivalJson]
+
+    @classmethod
+    def of(cls, party: Party) -> PartyJson:
+        rivals = [RivalJson(choice=label, ms=ms) for label, ms in party.rivals_ms]
+        own = party.choice
+        return fill(cls, party, choice=own.label, hash=own.hash, rivals=rivals)
+
+
+class DisagreementJson(ProblemJson):
+    matters: bool
+    one_job: bool
+    parties: list[PartyJson]
+
+    @classmethod
+    def of(cls, disagreement: Disagreement) -> DisagreementJson:
+        row = disagreement.row
+        parties = [PartyJson.of(party) for party in disagreement.parties]
+        return fill(cls, disagreement, row.tuning, id=row.id, one_job=True, parties=parties)
+
+
+class GainJson(ProblemJson):
+    """What the choice of a problem saves against ATen's."""
+
+    choice: str
+    hash: str | None
+    saved_ms: float | None
+    measured: bool
+    tied: bool
+    waited: bool
+    calls: int | None
+    seconds: float
+    untold: int
+
+    @classmethod
+    def of(cls, gain: ProblemSaving) -> GainJson:
+        row, choice = gain.row, gain.choice
+        return fill(cls, gain, row, row.tuning, choice=choice.label, hash=choice.hash)
+
+
+class SavingsSumJson(JsonObject):
+    """What tuning saves a pass of the model, and what it costs."""
+
+    saved_ms: float
+    seconds: float
+    ranks: int
+    unknown: int
+    runs_to_pay: float | None
+    since: float | None
+    until: float | None
+    tuned: int
+    problems: int
+
+
+class SystemSavingsJson(SavingsSumJson):
+    """The sum of one machine, cache or log."""
+
+    system: str
+
+
+class SavingsJson(SavingsSumJson):
+    """The sum of all, and each problem of it."""
+
+    systems: tuple[str, ...]
+    by_system: list[SystemSavingsJson]
+    problems_without_aten: int
+    problems_unmeasured: int
+    runs_at_least: bool
+    tunings: list[GainJson]
+
+    @classmethod
+    def of(cls, savings: Savings) -> SavingsJson:
+        return fill(
+            cls,
+            savings,
+            by_system=[
+                fill(
+                    SystemSavingsJson, own, system=name, tuned=own.tunings, problems=len(own.gains)
+                )
+                for name, own in savings.by_system
+            ],
+            tuned=savings.tunings,
+            problems=len(savings.gains),
+            problems_without_aten=sum(gain.saved_ms is None for gain in savings.gains),
+            problems_unmeasured=len(savings.unmeasured),
+            runs_at_least=savings.at_least,
+            tunings=[GainJson.of(gain) for gain in savings.gains],
+        )
+
+
+class WinnerJson(JsonObject):
+    choice: str
+    times: int
+
+
+class RepeatedJson(ProblemJson):
+    """A problem that was tuned more than once."""
+
+    times: int
+    processes: int | None
+    seconds: float
+    untold: int
+    winners: list[WinnerJson]
+
+    @classmethod
+    def of(cls, repeated: Repeated) -> RepeatedJson:
+        winners = [WinnerJson(choice=label, times=times) for label, times in repeated.winners]
+        return fill(cls, repeated, repeated.row, repeated.row.tuning, winners=winners)
+
+
+class ReportJson(JsonObject):
     """Times in milliseconds and seconds; unknown values are null."""
-    savings = report.savings
-    return {
-        "disagreements": [_disagreement_json(entry) for entry in report.disagreements],
-        "compared_by_ranks": report.compared,
-        "not_compared_by_ranks": report.not_compared,
-        "missing": [_missing_json(entry) for entry in report.missing],
-        "backends_told": report.backends_known,
-        "saved": {
-            **attributes(savings, "saved_ms seconds ranks unknown runs_to_pay systems since until"),
-            "by_system": [_system_json(*known) for known in savings.by_system],
-            "tuned": savings.tunings,
-            "problems": len(savings.gains),
-            "problems_without_aten": sum(gain.saved_ms is None for gain in savings.gains),
-            "problems_unmeasured": len(savings.unmeasured),
-            "runs_at_least": savings.at_least,
-            "tunings": [_gain_json(gain) for gain in savings.gains],
-        },
-        "repeated": [_repeated_json(entry) for entry in report.repeated],
-    }
 
+    disagreements: list[DisagreementJson]
+    compared_by_ranks: int
+    not_compared_by_ranks: int
+    missing: tuple[MissingBackend, ...]
+    backends_told: bool
+    saved: SavingsJson
+    repeated: list[RepeatedJson]
 
-def _system_json(name: str, savings: Savings) -> dict[str, Any]:
-    told = attributes(savings, "saved_ms seconds ranks unknown runs_to_pay since until")
-    return {"system": name, **told, "tuned": savings.tunings, "problems": len(savings.gains)}
-
-
-def _disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
-    return {
-        **row_problem_json(disagreement.row),
-        "matters": disagreement.matters,
-        "one_job": True,
-        "parties": [
-            {
-                "who": party.who,
-                "choice": party.choice.label,
-                "hash": party.choice.hash,
-                "ms": party.ms,
-                "rivals": [{"choice": label, "ms": ms} for label, ms in party.rivals_ms],
-            }
-            for party in disagreement.parties
-        ],
-    }
-
-
-def _missing_json(backend: MissingBackend) -> dict[str, Any]:
-    return {
-        **attributes(backend, "backend ops tunings everywhere failed sessions"),
-        "reasons": [attributes(reason, "text count") for reason in backend.reasons],
-    }
-
-
-def _gain_json(gain: ProblemSaving) -> dict[str, Any]:
-    return {
-        **row_problem_json(gain.row),
-        "choice": gain.choice.label,
-        "hash": gain.choice.hash,
-        **attributes(gain, "saved_ms measured tied waited calls seconds untold"),
-    }
-
-
-def _repeated_json(repeated: Repeated) -> dict[str, Any]:
-    return {
-        **row_problem_json(repeated.row),
-        **attributes(repeated, "times processes seconds untold"),
-        "winners": [{"choice": label, "times": times} for label, times in repeated.winners],
-    }
+    @classmethod
+    def of(cls, report: Report) -> ReportJson:
+        return cls(
+            disagreements=[DisagreementJson.of(each) for each in report.disagreements],
+            compared_by_ranks=report.compared,
+            not_compared_by_ranks=report.not_compared,
+            missing=report.missing,
+            backends_told=report.backends_known,
+            saved=SavingsJson.of(report.savings),
+            repeated=[RepeatedJson.of(each) for each in report.repeated],
+        )

@@ -6,11 +6,12 @@ import shlex
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backend.model.session import Activity
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Field, attributes, text_table
+from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.render.table import Field, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.sessions import WORKER, is_worker
 
@@ -177,22 +178,52 @@ def sessions_text(rows: Iterable[SessionRow]) -> str:
     return text_table(fields, listed)
 
 
-def session_json(row: SessionRow) -> dict[str, Any]:
-    """Times are Unix seconds; unknown values are null."""
-    session, activity = row.session, row.activity
-    return {
-        "id": row.name,
-        "session": session.id,
-        **attributes(session, "host pid rank argv python torch device arch compute_units"),
-        "cache_dir": session.cache_dir or None,
-        "run": row.process.run or None,
-        "started": session.started or None,
-        "ended": activity.ended,
-        "state": activity.state,
-        "last": activity.told,
-        **attributes(activity, "op done total since"),
-        "awaited_rank": activity.rank,
-        "exit_status": activity.status,
-        **attributes(row, "tuned cached seconds"),
-        "logs": list(row.process.logs),
-    }
+class SessionJson(JsonObject):
+    """A process that tuned; times are Unix seconds, unknown values are null."""
+
+    id: str
+    session: str
+    host: str
+    pid: int
+    rank: int | None
+    argv: tuple[str, ...]
+    python: str
+    torch: str
+    device: str | None
+    arch: str | None
+    compute_units: int | None
+    cache_dir: str | None
+    run: str | None
+    started: float | None
+    ended: float | None
+    state: str
+    last: str
+    op: str
+    done: int
+    total: int
+    since: float | None
+    awaited_rank: int | None
+    exit_status: int | None
+    tuned: int
+    cached: int
+    seconds: float
+    logs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: SessionRow) -> SessionJson:
+        session, activity = row.session, row.activity
+        return fill(
+            cls,
+            session,
+            activity,
+            row,
+            id=row.name,
+            session=session.id,
+            cache_dir=session.cache_dir or None,
+            run=row.process.run or None,
+            started=session.started or None,
+            last=activity.told,
+            awaited_rank=activity.rank,
+            exit_status=activity.status,
+            logs=tuple(row.process.logs),
+        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, Line, Span
@@ -43,12 +41,12 @@ SHARES: tuple[Field[Share | None], ...] = (
     Field(
         "share", "SHARE", 7, 7, drop=4, right=True, text=share_text,
         style=lambda share: "" if _known(share) else "dim",
-        about="of its time in graphs; ~ by a time taken once, ≤ at most",
+        about="of the program's time in graphs; ~ single timing, ≤ at most",
     ),
     Field(
         "to_gain", "TO GAIN", 8, 8, drop=6, right=True, name="to gain", text=_gain,
         style=lambda share: "good" if share and share.gain else "dim",
-        about="of it, by the best measured; ≤ is its share, ~ as there",
+        about="program time the best measured choice would save; ≤ at most",
     ),
 )  # fmt: skip
 
@@ -73,26 +71,3 @@ def _part(part: Part, sign: str) -> str:
     """`sign` is that of all parts together: how the most doubtful is known."""
     of = f", {sign}{fmt.percent(part.share)} of it" if part.share is not None else ""
     return f"{part.count:,}× in {part.graph}: {counted(part.calls, 'call')}{of}"
-
-
-def share_json(share: Share | None) -> dict[str, Any]:
-    """The fields of a tuning that tell of a program; null where that is not known."""
-    return {
-        "calls": share.calls if share else None,
-        "share": share.share if share else None,
-        "share_by": share.told if share and share.share is not None else None,
-        "gain": share.gain if share else None,
-        "gain_at_most": share.at_most if share else None,
-        "program": share.program if share else None,
-        "graphs": [_part_json(part) for part in share.parts] if share else [],
-    }
-
-
-def _part_json(part: Part) -> dict[str, Any]:
-    return {
-        "id": part.graph,
-        "title": part.title,
-        "count": part.count,
-        "calls": part.calls,
-        "share": part.share,
-    }

@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any
 
 from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice
@@ -18,7 +17,7 @@ from backend.model.tuning import Tuning
 from backend.toolchain.resources import Occupancy, Unknown
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import RESOURCES, Footprint, verdict_word
-from rocm_tui.render.table import attributes, hanging, table
+from rocm_tui.render.table import hanging, plain_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.kernel_resources import ResourceUse
@@ -73,29 +72,13 @@ def block(choices: Sequence[Choice], answers: Mapping[str, ResourceUse | Unknown
         if isinstance(known, ResourceUse)
     ]
     header = ("a kernel takes", *(column.title for column in RESOURCES))
-    lines = [table(header, known, "l" + "r" * len(RESOURCES))] if known else []
+    lines = [plain_table(header, known, "l" + "r" * len(RESOURCES))] if known else []
     reasons = [answer.reason for _, answer in ours if isinstance(answer, Unknown)]
     for reason in dict.fromkeys(reasons):
         names = [c.label for c, answer in ours if answer == Unknown(reason)]
         which = counted(len(names), "choice") if len(names) > 1 else names[0]
         lines.append(hanging("", plain(f"registers and LDS of {which} unknown: {reason}")))
     return "\n".join(lines)
-
-
-def resources_json(known: ResourceUse | Unknown | None) -> dict[str, Any] | None:
-    """LDS and scratch in bytes; numbers that are not known are null, as is all of a foreign one."""
-    if known is None:
-        return None
-    if isinstance(known, Unknown):
-        return {"unknown": known.reason}
-    taken, held = known.resources, known.occupancy
-    return {
-        "target": str(known.target),
-        **attributes(taken, "vgprs agprs sgprs lds scratch vgpr_spills sgpr_spills"),
-        "waves_per_simd": held.waves_per_simd if held else None,
-        "most_waves_per_simd": held.of if held else None,
-        "limited_by": held.limited_by if held else None,
-    }
 
 
 def size(number: int | None) -> str:

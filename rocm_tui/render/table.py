@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from textwrap import wrap
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
@@ -162,7 +162,7 @@ def _folded(text: str, width: int) -> list[str]:
     return wrap(text, width, break_on_hyphens=False) or [text]
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
     """Columns of text; those whose place in `right` holds `r` are aligned to the right."""
     return _aligned([plain_all(row) for row in (header, *rows)], right)
 
@@ -179,12 +179,6 @@ def markdown_table(fields: Sequence[Field[_T]], things: Iterable[_T]) -> list[st
     rule = ["---:" if field.right else "---" for field in fields]
     rows = [[field.text(thing) for field in fields] for thing in things]
     return [f"| {' | '.join(row)} |" for row in ([f.heading for f in fields], rule, *rows)]
-
-
-def attributes(thing: object, names: str) -> dict[str, Any]:
-    """JSON of what bears the same name there; tuples are lists."""
-    values = {name: getattr(thing, name) for name in names.split()}
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
 
 def code_span(value: str) -> str:

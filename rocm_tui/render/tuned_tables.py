@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from backend.counted import counted
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
@@ -94,25 +92,3 @@ def entry_facts(tuning: Tuning) -> list[tuple[str, str]]:
         ("key", key),
         ("solution", solution),
     ]
-
-
-def entry_json(tuning: Tuning) -> dict[str, Any] | None:
-    """Where a table has it; None of a tuning of Inductor's."""
-    entry = tuning.entry
-    if entry is None:
-        return None
-    return {"tuner": entry.tuner, "line": entry.line, "device": entry.device or None}
-
-
-def beside_json(tuning: Tuning) -> dict[str, Any]:
-    """An entry beside a tuning."""
-    choice = tuning.choices[0] if tuning.choices else None
-    return {
-        "tuner": tuning.entry.tuner if tuning.entry else None,
-        "solution": choice.name if choice else None,
-        "ms": choice.ms if choice else None,
-        "device": (tuning.entry.device or None) if tuning.entry else None,
-        "source": tuning.sources[0] if tuning.sources else None,
-        "line": tuning.entry.line if tuning.entry else None,
-        "key": tuning.inputs_key,
-    }

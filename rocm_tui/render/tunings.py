@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from backend.counted import counted
 from backend.model.choice import Choice, MeasuredChoice
@@ -12,18 +11,15 @@ from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render import table
-from rocm_tui.render.measured import measured_json, measurement_json
 from rocm_tui.render.pins import PIN_SIGNS, proved, state_on, state_text
-from rocm_tui.render.shares import SHARES, SIGNS, share_json
+from rocm_tui.render.shares import SHARES, SIGNS
 from rocm_tui.render.table import Column, Field, Line, Span, short_choice, short_op, short_sizes
-from rocm_tui.render.tuned_tables import beside_json, entry_json
 from rocm_tui.session import grouping, stats
 from rocm_tui.session import in_use as used
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.grouping import Folded, Heading, Sums, sums
 from rocm_tui.session.in_use import device_name, in_use, pinned_choice, used_by_all
 from rocm_tui.session.model import Row
-from rocm_tui.session.stats import layout_of
 
 _DEVICE: Field[Row] = Field(
     "device", "DEVICE", 6, 22, drop=4, good=8, style="dim", text=lambda row: plain(row.device),
@@ -89,10 +85,12 @@ def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE
     if standing == "slower":
         better = stats.faster(tuning, own)
         return f"beaten #{better[0]}" if better else "beaten"
-    if standing in _WORDS:
-        return _WORDS[standing]
     nearest = stats.nearest(tuning, own)
     lead = stats.lead_over(tuning, own, nearest)
+    if standing == "tied" and stats.once(tuning, own, nearest) and abs(lead or 0) > stats.TIE_BAND:
+        return "unclear"  # the timer is too coarse, or the samples overlap
+    if standing in _WORDS:
+        return _WORDS[standing]
     text = fmt.signed(lead) if standing == "behind" else fmt.percent(lead)
     return fmt.once(text, mark) if stats.once(tuning, own, nearest) else text
 
@@ -363,112 +361,6 @@ def tunings_text(rows: Iterable[Row]) -> str:
     shares = _SHARES if any(row.share for row in rows) else ()
     fields = (*LIST[:at], *differing.values(), *LIST[at:], *shares)
     return table.text_table(fields, rows)
-
-
-# As JSON.
-
-
-def row_problem_json(row: Row) -> dict[str, Any]:
-    """What a tuning is of, in short."""
-    return {
-        "id": row.id,
-        "op": row.tuning.op,
-        "shapes": [list(shape) for shape in row.tuning.shapes],
-        "dtypes": list(row.tuning.dtypes),
-    }
-
-
-def row_json(row: Row) -> dict[str, Any]:
-    """One tuning; times in milliseconds and seconds, unknown values are null.
-
-    Written out, as that of its choices: there may be millions of them.
-    """
-    tuning = row.tuning
-    return {
-        "id": row.id,
-        "occurrence": row.occurrence,
-        "op": tuning.op,
-        "shapes": [list(shape) for shape in tuning.shapes],
-        "strides": [list(strides) for strides in tuning.strides],
-        "dtypes": list(tuning.dtypes),
-        "device": tuning.device,
-        "layout": layout_of(tuning) or None,
-        "precision": tuning.precision,
-        "inputs_key": tuning.inputs_key,
-        "state": tuning.state,
-        "num_choices": None if tuning.num_choices is None else stats.tried(tuning),
-        "choices": [
-            choice_json(choice, stats.measured(tuning, choice)) for choice in tuning.choices
-        ],
-        "measurement": measurement_json(tuning.measured) if tuning.measured else None,
-        "suspect": row.suspect,
-        "seconds": {
-            "benchmark": tuning.seconds.benchmark,
-            "precompile": tuning.seconds.precompile,
-        },
-        "selected": tuning.selected,
-        "selected_by": tuning.selected_by,
-        "decided_by_rank": tuning.decided,
-        "apart": tuning.apart or None,
-        "in_use": own.hash if (own := in_use(row)) else None,
-        "rank": tuning.rank,
-        "session": tuning.session,
-        "when": tuning.when,
-        "pinned": row.pin.pin.hash if row.pin else None,
-        "pin_state": row.pin_state,
-        **share_json(row.share),
-        "entry": entry_json(tuning),
-        "beside": [beside_json(entry) for entry in row.beside],
-        "kernel": tuning.kernel or None,
-        "code": tuning.code or None,
-        "sources": list(tuning.sources),
-        "devices": [device_json(device) for device in row.devices],
-    }
-
-
-def device_json(row: Row) -> dict[str, Any]:
-    """One device of a problem that several devices of a box tuned."""
-    tuning, own = row.tuning, in_use(row)
-    pinned = pinned_choice(row)
-    return {
-        "device": device_name(row),
-        "index": tuning.device_index,
-        "state": tuning.state,
-        "in_use": own.hash if own else None,
-        "ms": stats.time_ms(tuning, own),
-        "identity": own.identity if own else None,
-        "choices": [
-            {
-                **choice_json(choice, stats.measured(tuning, choice)),
-                "identity": choice.identity,
-                "shared": choice.shared,
-            }
-            for choice in tuning.choices
-        ],
-        "measurement": measurement_json(tuning.measured) if tuning.measured else None,
-        "pinned": pinned[1].hash if pinned else None,
-        "rank": tuning.rank,
-        "session": tuning.session,
-        "when": tuning.when,
-        "sources": list(tuning.sources),
-    }
-
-
-def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[str, Any]:
-    """One choice; `measured` is what repeated measurement says of it."""
-    return {
-        "name": choice.name,
-        "hash": choice.hash,
-        "ms": choice.ms,
-        "config": choice.config,
-        "failed": choice.failed,
-        "offered": choice.offered,
-        "reason": choice.reason,
-        "quantiles": list(choice.quantiles) if choice.quantiles else None,
-        "origin": choice.origin,
-        "moved": choice.moved,
-        "measured": None if measured is None else measured_json(measured),
-    }
 
 
 _UNKNOWN = {"device": "device not known", "session": "session not known", "op": "op not known"}

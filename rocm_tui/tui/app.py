@@ -102,7 +102,7 @@ class RocmTui(BaseApp):
         """Empty where nothing was chosen; with colours of their own the themes are made anew."""
         if not config_given() and not state_path().exists():
             return ""
-        from rocm_tui.config.reading import settings_now
+        from rocm_tui.config.settings import settings_now
         from rocm_tui.tui.appearance import recoloured
 
         settings = settings_now().config
@@ -147,7 +147,7 @@ class RocmTui(BaseApp):
 
     def _take_up_settings(self) -> None:
         """Use the person's own keys, and say what is wrong in their file."""
-        from rocm_tui.config.reading import settings_now
+        from rocm_tui.config.settings import settings_now
         from rocm_tui.tui import appearance
 
         settings = settings_now()

@@ -11,8 +11,7 @@ from rich.color import Color as RichColor
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
-from rocm_tui.config.reading import Mistake, Settings, nearest
-from rocm_tui.config.settings import Colours
+from rocm_tui.config.settings import Colours, Mistake, Settings, nearest
 from rocm_tui.render.tunings import COLUMNS
 
 _MEMBERS: Mapping[str, tuple[str, ...]] = {

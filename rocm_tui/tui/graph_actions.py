@@ -35,7 +35,7 @@ from rocm_tui.actions.trial import (
     graph_for,
     text_of,
 )
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.environment import lane
 from rocm_tui.jobs.queue import JobKind, Order, QueueRun
 from rocm_tui.jobs.run import RunJob

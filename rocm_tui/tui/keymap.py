@@ -12,7 +12,7 @@ from itertools import product
 from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
-from rocm_tui.config.reading import Mistake, Settings, nearest
+from rocm_tui.config.settings import Mistake, Settings, nearest
 from rocm_tui.tui.screens.help import KEYBOARDS
 
 _EVERYWHERE = ("Lists", "Everywhere")

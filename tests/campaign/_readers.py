@@ -40,7 +40,7 @@ from backend.wire.codec import to_json
 from rocm_tui import say
 from rocm_tui.actions.doctor import examine_mega_cache
 from rocm_tui.actions.measure import measure_job
-from rocm_tui.cli.setup import mega_cache_json
+from rocm_tui.cli.setup import MegaCacheJson
 from rocm_tui.compare.comparison import compare, whole
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
@@ -54,6 +54,7 @@ from rocm_tui.ingest.formats.torch_trace import TorchTrace, TraceCode
 from rocm_tui.ingest.records import Record
 from rocm_tui.jobs.tune import problem_of, words_of
 from rocm_tui.jobs.worker import heard_progress
+from rocm_tui.json_output import builtins_of
 from rocm_tui.launch.stderr import CHUNK, TableFilter
 from rocm_tui.render import (
     choices as choice_lines,
@@ -77,14 +78,12 @@ from rocm_tui.render import side_by_side as resource_text
 from rocm_tui.render import (
     tunings as tuning_cells,
 )
-from rocm_tui.render.compare import comparison_json
-from rocm_tui.render.graphs import graph_json, graph_text
+from rocm_tui.render.compare import ComparisonJson
+from rocm_tui.render.graphs import GraphJson, graph_text
 from rocm_tui.render.jobs import progress_text
-from rocm_tui.render.pins import status_json
-from rocm_tui.render.problems import problem_json
-from rocm_tui.render.report import report_json
-from rocm_tui.render.side_by_side import resources_json
-from rocm_tui.render.tunings import row_json
+from rocm_tui.render.pins import PinJson
+from rocm_tui.render.report import ReportJson
+from rocm_tui.render.tuning_json import ResourcesJson, TuningJson
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import rooflines
 from rocm_tui.session.graph_rows import graph_rows
@@ -131,10 +130,13 @@ def shown(records: Iterable[Record], data: bytes) -> None:
     model = Model()
     model.apply(records)
     rows = model.rows()
-    strict([row_json(row) for row in rows], [problem_json(problem) for problem in model.problems])
+    strict(
+        [builtins_of(TuningJson.of(row)) for row in rows],
+        [builtins_of(problem) for problem in model.problems],
+    )
     harmless(tuning_cells.tunings_text(rows))
     graphs = graph_rows(model, Layout(Path("/nowhere")))
-    strict([graph_json(graph) for graph in graphs])
+    strict([builtins_of(GraphJson.of(graph)) for graph in graphs])
     for graph in graphs[:3]:
         harmless(graph_text(graph))
     if zlib.crc32(data) % 4:
@@ -166,7 +168,7 @@ def reported(model: Model) -> None:
     report_cells.pages(found, points)
     both = compare(part, part)
     harmless(compare_text.text(both) + compare_text.markdown(both))
-    strict(report_json(found), comparison_json(both))
+    strict(builtins_of(ReportJson.of(found)), builtins_of(ComparisonJson.of(both)))
 
 
 def strict(*values: object) -> None:
@@ -233,7 +235,7 @@ def _pins(data: bytes, folder: Path) -> None:
     for entry in (*file.history, *(record.pin for record in file.pins)):
         time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
     statuses = PinStore(layout).status()
-    strict([status_json(status) for status in statuses])
+    strict([builtins_of(PinJson.of(status)) for status in statuses])
 
 
 def _share(data: bytes, folder: Path) -> None:
@@ -250,7 +252,7 @@ def _share(data: bytes, folder: Path) -> None:
 
 def _mega_cache(data: bytes, folder: Path) -> None:
     examined = examine_mega_cache(_at(folder, "mega_cache", data), Layout(folder / "none"))
-    strict(mega_cache_json(examined))
+    strict(builtins_of(MegaCacheJson.of(examined)))
 
 
 def _code(data: bytes, folder: Path) -> None:
@@ -260,7 +262,7 @@ def _code(data: bytes, folder: Path) -> None:
             known = ResourceUse(amdgpu(arch), one, occupancy(amdgpu(arch), one, 256))
             resource_text.cells(known)
             resource_text.sentence(known)
-            strict(resources_json(known))
+            strict(builtins_of(ResourcesJson.of(known)))
         choice = Choice("a", "h")
         harmless(resource_text.block([choice], {"h": known}))
 

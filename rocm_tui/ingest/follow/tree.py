@@ -22,7 +22,7 @@ from typing import Literal
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_digest
-from rocm_tui.config.reading import config
+from rocm_tui.config.settings import config
 from rocm_tui.ingest.formats.kernel_configs import TRITON_CONFIGS
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats
 from rocm_tui.ingest.records import STDIN

@@ -75,7 +75,7 @@ def _hidden() -> frozenset[str]:
     """The keys of the columns that the settings hide."""
     if not config_given():
         return frozenset()
-    from rocm_tui.config.reading import config  # for those who have settings
+    from rocm_tui.config.settings import config  # for those who have settings
     from rocm_tui.tui.appearance import hidden
 
     return hidden(config().columns.hide)

@@ -160,7 +160,7 @@ def test_the_sentences_tell_who_is_faster_and_what_that_means() -> None:
     assert told(cold) == [
         "with cold caches b and a are tied",
         "Inductor takes a, and nothing measured is faster",
-        "20 rounds in 1.0 s, cold caches, calls told apart by 0.010 µs",
+        "20 rounds in 1.0 s, cold caches, timer resolution 0.010 µs",
         "1,980 MHz, 312 W, 54 °C",
     ]
     assert told(_measured(("a", 1.0, "unclear"), ("b", 1.001, "unclear"), trouble=("drift",))) == [

@@ -229,7 +229,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     layout = make_layout(tmp_path / "c")
     words = ["agree", "--cache-dir", str(layout.root)]
     assert main(words) == 1  # one cache alone
-    assert "alone tells of choices" in capsys.readouterr().out
+    assert "recorded choices" in capsys.readouterr().out
     for number in range(2):
         ran(layout.root, number, PINNED if number else FAST, timed=TIMED)
     assert main([*words, "--ranks", "3", "--propose"]) == 1

@@ -23,6 +23,7 @@ from rocm_tui.actions.agree import find_selections, measure_chosen, plan_pins
 from rocm_tui.actions.sources import load_model, read_part
 from rocm_tui.cli.entry import main
 from rocm_tui.jobs.limits import JobError
+from rocm_tui.json_output import builtins_of
 from rocm_tui.render import agree as agree_text
 from rocm_tui.report.agreement import Agreement, agreement, propose
 from rocm_tui.report.job import report
@@ -228,7 +229,7 @@ def test_each_ranks_own_name_is_printed(tmp_path: Path) -> None:
         f"rank 2: triton_mm_4 {ms}, the same kernel",
         f"rank 3: triton_mm_3 (triton_mm-{small[2][:8]}) {ms}",
     ]
-    group = agree_text.agreement_json(found)["problems"][0]["groups"][0]
+    group = builtins_of(agree_text.AgreementJson.of(found))["problems"][0]["groups"][0]
     assert [each["choice"] for each in group["taken"]] == [f"triton_mm_{n}" for n in (2, 3, 4)]
     hashes = [kernels(tmp_path, rank)[LARGE] for rank in range(3)]
     assert [each["hash"] for each in group["taken"]] == hashes

@@ -37,7 +37,8 @@ from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.errors import NoSuchGraph, RocmTuiError
 from rocm_tui.jobs.limits import JobError
-from rocm_tui.render.improve import news_text, note_of, search_json, summary
+from rocm_tui.json_output import builtins_of
+from rocm_tui.render.improve import SearchJson, news_text, note_of, summary
 from rocm_tui.search.types import Search
 from rocm_tui.session.graph_rows import GraphTuning
 from tests.support.graph_log import inputs, measurement, use, writer_of
@@ -267,7 +268,7 @@ def test_what_is_not_known_is_kept_as_it_is(layout: Layout) -> None:
     search = replace(search, tries=(replace(first, trial=trial),))
     write_search(layout, search)
     assert read_search(layout, GRAPH) == search
-    json.dumps(search_json(search), allow_nan=False)
+    json.dumps(builtins_of(SearchJson.of(search)), allow_nan=False)
 
 
 def test_no_file_is_written_through_a_symlink(layout: Layout, tmp_path: Path) -> None:
@@ -350,7 +351,7 @@ def test_the_live_line_tells_where_it_is(layout: Layout) -> None:
 
 
 def test_json_tells_all(layout: Layout) -> None:
-    words = search_json(improve(layout, Workers(gains({8: FIVE_PERCENT}))))
+    words = builtins_of(SearchJson.of(improve(layout, Workers(gains({8: FIVE_PERCENT})))))
     json.dumps(words, allow_nan=False)
     assert words["gain"]["verdict"] == "faster"
     assert [len(tuning["candidates"]) for tuning in words["tunings"]] == [1, 1, 1]

@@ -14,8 +14,10 @@ from backend.model.tuning import Tuning
 from rocm_tui.actions.measure import find_suspects
 from rocm_tui.actions.sources import load_model
 from rocm_tui.ingest.records import MeasurementSeen, Seen, SessionSeen
+from rocm_tui.json_output import builtins_of
 from rocm_tui.render.detail import show_text, suspect
-from rocm_tui.render.tunings import cells, row_json
+from rocm_tui.render.tuning_json import TuningJson
+from rocm_tui.render.tunings import cells
 from rocm_tui.session.devices import Peak, suspicion
 from rocm_tui.session.model import Model, Row
 from tests.support.compare_lab import as_tuned, choices, inputs, measurement, tuning
@@ -116,14 +118,14 @@ def test_a_suspect_is_marked_everywhere_until_it_is_measured() -> None:
     shown = cells(row, 0.0)
     assert shown["time"] == ("?8.018 ms", "warn")
     assert shown["gain"] == ("?1.71×", "dim") and shown["lead"] == ("?70.9 %", "dim")
-    assert row_json(row)["suspect"] == row.suspect and row.suspect is not None
+    assert builtins_of(TuningJson.of(row))["suspect"] == row.suspect and row.suspect is not None
     assert f"suspect    {row.suspect}" in show_text(row)
     line = suspect(row)
     assert line is not None and "m measures it" in line[-1][0]
     times = {ATEN: 0.8, CPP: 0.9}
     (row,) = rows(one, measured=replace(measurement(1, times), inputs=one.inputs_key or ""))
     shown = cells(row, 0.0)
-    assert shown["time"] == ("900.0 µs", "") and row_json(row)["suspect"] is None
+    assert shown["time"] == ("900.0 µs", "") and builtins_of(TuningJson.of(row))["suspect"] is None
     assert shown["gain"] == ("0.89×", "dim") and shown["lead"] == ("beaten #2", "warn")
     assert suspect(row) is None and "suspect" not in show_text(row)
 

@@ -20,7 +20,8 @@ from rocm_tui.actions.prove import Proving, annotate, pins_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.jobs.run import RunJob
-from rocm_tui.render.improve import proof_figure, proof_json, proof_result
+from rocm_tui.json_output import builtins_of
+from rocm_tui.render.improve import ProofJson, proof_figure, proof_result
 from rocm_tui.search.types import note_with
 from rocm_tui.session.graph_rows import graph_rows
 from tests.support.graph_log import inputs
@@ -164,6 +165,6 @@ def test_what_breaks_leaves_no_copy_and_the_note_as_it_was(layout: Layout) -> No
 
 
 def test_json_is_strict(layout: Layout) -> None:
-    words = proof_json(Proving(Stock(layout), layout, graph_of(layout)).go())
+    words = builtins_of(ProofJson.of(Proving(Stock(layout), layout, graph_of(layout)).go()))
     assert words["verdict"] == "faster"
     assert [one["state"] for one in words["pins"]] == ["active"]

@@ -25,14 +25,15 @@ from rocm_tui.actions.trial import (
 )
 from rocm_tui.errors import NoSuchGraph
 from rocm_tui.jobs.limits import JobError, JobTimeout
+from rocm_tui.json_output import builtins_of
 from rocm_tui.render.graphs import (
+    TrialJson,
     best_arm,
     kernel_alone,
     output,
     pin_command,
     sentences,
     short,
-    trial_json,
     trial_text,
 )
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
@@ -354,7 +355,7 @@ def test_the_short_line_of_a_job() -> None:
 
 
 def test_json_is_strict() -> None:
-    document = trial_json(trial(arm(A), TrialArm(B, failed="x")))
+    document = builtins_of(TrialJson.of(trial(arm(A), TrialArm(B, failed="x"))))
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["arms"][1]["choices"][0]["hash"] == "Cpp-2"
     assert document["arms"][2]["verdict"] is None

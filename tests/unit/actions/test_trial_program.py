@@ -36,7 +36,8 @@ from rocm_tui.cli.entry import main
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs import program
 from rocm_tui.jobs.program import Ended, OnLine, ProgramRun, ProgramTrial, run_program
-from rocm_tui.render.graphs import program_json, program_sentences, program_text, run_line
+from rocm_tui.json_output import builtins_of
+from rocm_tui.render.graphs import ProgramTrialJson, program_sentences, program_text, run_line
 from tests.support.pin_lab import KEY, cache_file, make_layout, times
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env
@@ -108,7 +109,7 @@ def test_a_planted_difference_is_found_and_nothing_of_the_persons_changes(layout
     assert re.match(
         r"pair 1, with(out)? the pins: [\d.]+ ms a step, 9 steps in", run_line(heard[2])
     )
-    document = program_json(trial)
+    document = builtins_of(ProgramTrialJson.of(trial))
     json.dumps(document, allow_nan=False)
     assert document["verdict"] == "faster" and len(document["runs"]) == 10
 

@@ -16,7 +16,8 @@ from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
 from rocm_tui.ingest import devices
 from rocm_tui.ingest.formats.cache_file import parse
-from rocm_tui.render.pins import pin_effect, state_on, state_text, status_json
+from rocm_tui.json_output import builtins_of
+from rocm_tui.render.pins import PinJson, pin_effect, state_on, state_text
 from rocm_tui.session.model import Model
 from tests.support.device_modules import ATEN, MM, SYSTEM, write_box
 from tests.support.subgraphs import decompose_k
@@ -114,7 +115,7 @@ def test_the_state_says_where_a_pin_does_not_hold(tmp_path: Path) -> None:
     unproven = PinStatus(pin, "unproven", "on 3 it was tuned without a time for it", devices=on)
     assert state_text(unproven) == "unproven on 3"
     assert [state_on(unproven, index) for index in (0, 3)] == ["active", "unproven"]
-    assert status_json(unproven)["devices"][3] == {"index": 3, "holds": False}
+    assert builtins_of(PinJson.of(unproven))["devices"][3] == {"index": 3, "holds": False}
     active = PinStatus(pin, "active", devices=on[:3])
     assert state_text(active) == "active on 0-2"
     assert state_text(PinStatus(pin, "active", devices=on[:1])) == "active"

@@ -12,7 +12,6 @@ from backend.pins.store import PinStore
 from rocm_tui.actions.improve import GraphSearch, rows_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import graphs as command
-from rocm_tui.cli.common import CommandArguments
 from rocm_tui.cli.entry import main
 from rocm_tui.search.types import Search
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
@@ -34,9 +33,8 @@ def searched(layout: Layout) -> Search:
 
 
 def offer(layout: Layout, search: Search, *, yes: bool = False, json: bool = False) -> None:
-    args = CommandArguments(yes=yes, json=json)
     model, rows = load_model(layout), rows_of(graph_of(layout))
-    command._offer(args, layout, model, rows, search)
+    command._offer(layout, model, rows, search, yes=yes, json=json)
 
 
 @pytest.mark.parametrize(("answer", "pins"), [("y\n", 2), ("n\n", 0), ("\n", 0), ("", 0)])

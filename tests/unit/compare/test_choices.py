@@ -12,10 +12,11 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.compare.choices import identified, log_ratios, same_choice
 from rocm_tui.compare.comparison import compare
+from rocm_tui.json_output import builtins_of
 from rocm_tui.render.agree import footer, text
 from rocm_tui.render.compare import winners
 from rocm_tui.render.pages import pages
-from rocm_tui.render.report import report_json
+from rocm_tui.render.report import ReportJson
 from rocm_tui.render.report import text as report_text
 from rocm_tui.report.agreement import Agreement, Chooser, Selection, agreement, propose
 from rocm_tui.report.job import report
@@ -167,7 +168,7 @@ def test_compare_says_what_agree_says() -> None:
     )
     assert sentence in report_text(found)
     assert pages(found, ())["ranks"].sentences[0][0] == sentence
-    assert report_json(found)["not_compared_by_ranks"] == 2
+    assert builtins_of(ReportJson.of(found))["not_compared_by_ranks"] == 2
     line = "1 of 1 problem agrees; 0 differ. 2 of 3 problems were not compared."
     assert footer(told)[0] == line
     slower = replace(logs[1], choices=log(1, {"mm": 1.0, "bmm": 1.3}).choices)

@@ -20,7 +20,8 @@ from rocm_tui.compare.choices import same_choice
 from rocm_tui.compare.comparison import compare, of_sessions, regressions, whole
 from rocm_tui.compare.verdict import DEFAULT_BAND, noise
 from rocm_tui.ingest.records import Seen
-from rocm_tui.render.compare import comparison_json, markdown, text
+from rocm_tui.json_output import builtins_of
+from rocm_tui.render.compare import ComparisonJson, markdown, text
 from rocm_tui.session.model import Model
 from tests.support.compare_lab import choices, inputs, log, only, part, shapes, tuning
 from tests.support.places import CORPUS
@@ -253,7 +254,7 @@ def test_what_is_printed_is_strict_json_and_safe_for_terminal_and_pull_request()
     rows = [line for line in markdown(found).splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {9} and len(rows) == 3
     assert rows[2].count("`") == 4
-    told = json.loads(json.dumps(comparison_json(found), allow_nan=False))
+    told = json.loads(json.dumps(builtins_of(ComparisonJson.of(found)), allow_nan=False))
     assert told["common"][0]["verdict"] == "slower" and len(told["only_b"]) == 1
     assert told["common"][0]["b"]["choice"] == evil.name and told["common"][0]["alike"]
     assert "nothing in both" in text(compare(part(), part()))
@@ -281,4 +282,4 @@ def test_real_logs_compared_with_themselves_and_each_other() -> None:
     assert len(disturbed.common) == 9 and regressions(disturbed, 10) == ()
     assert max(pair.raw for pair in disturbed.common) > 100  # a neighbour process, no kernel
     for one, two in pairwise(parts):
-        json.dumps(comparison_json(compare(one, two)), allow_nan=False)
+        json.dumps(builtins_of(ComparisonJson.of(compare(one, two))), allow_nan=False)

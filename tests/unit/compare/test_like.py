@@ -15,7 +15,8 @@ from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import compare, of_sessions, regressions, same_offer
 from rocm_tui.compare.types import Comparison, Pair, TuningSet
 from rocm_tui.ingest.records import Seen
-from rocm_tui.render.compare import comparison_json, markdown, text
+from rocm_tui.json_output import builtins_of
+from rocm_tui.render.compare import ComparisonJson, markdown, text
 from rocm_tui.session.model import Model
 from tests.support.compare_lab import log, measurement, part, tuning
 from tests.support.report_lab import compare as run
@@ -59,8 +60,8 @@ def test_sets_that_have_nothing_alike_are_unclear_and_it_is_said_why() -> None:
     assert pair.reason == "other choices were put up: triton_a was not offered in B"
     for printed in (text(found), markdown(found)):
         assert pair.reason in printed and "1.96" not in printed and "+490" not in printed
-        assert "nothing of it is alike" in printed
-    (told,) = json.loads(json.dumps(comparison_json(found)))["common"]
+        assert "nothing comparable" in printed
+    (told,) = json.loads(json.dumps(builtins_of(ComparisonJson.of(found))))["common"]
     assert (told["verdict"], told["alike"], told["reason"]) == ("unclear", False, pair.reason)
     assert regressions(found, 10) == ()
 
@@ -153,7 +154,7 @@ def test_one_and_the_same_tuning_gets_no_line() -> None:
     assert "B timed nothing: it took the one tuning from the cache" in text(found)
     assert "triton_a" not in text(found) and "2.0 s in B" not in text(found)
     assert "triton_a" not in markdown(found)
-    assert comparison_json(found)["common"][0]["same_tuning"]
+    assert builtins_of(ComparisonJson.of(found))["common"][0]["same_tuning"]
     anew = compare(part(first), part(replace(first, when=3.0)))
     assert not anew.common[0].same_tuning and "triton_a" in text(anew)
 

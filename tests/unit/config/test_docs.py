@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from rocm_tui.cli.config import to_toml
 from rocm_tui.config.settings import SECTIONS, settings
-from rocm_tui.config.writing import toml
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
@@ -17,7 +17,7 @@ def table() -> Iterator[str]:
     yield "| setting | default | meaning |"
     yield "|---|---|---|"
     for one in settings():
-        yield f"| `{one.full_name}` | `{toml(one.default)}` | {one.description} |"
+        yield f"| `{one.full_name}` | `{to_toml(one.default)}` | {one.description} |"
     yield f"| `keys.ID` | | {SECTIONS['keys']} `rocm-tui config` lists the ids |"
 
 

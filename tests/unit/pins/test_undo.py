@@ -87,6 +87,6 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (told["id"], told["undone"]["what"], told["pinned_again"]) == (KEY.id, "pin", None)
     assert PinStore(layout).pins()
     assert main(["undo", *where]) == 0
-    assert capsys.readouterr().out.startswith("undone: Takes back the pin of mm to mm.")
+    assert capsys.readouterr().out.startswith("Undid: pin mm → mm (")
     assert not PinStore(layout).pins()
     assert main(["undo", *where]) == 1

@@ -141,7 +141,7 @@ def test_it_is_said_before_it_is_done(layout: Layout, capsys: pytest.CaptureFixt
     _pin_all(layout)
     assert main(["undo", "--dry-run", *where]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("would undo: Takes back 3 pins of `agree --pin`. That was done ")
+    assert told[0].startswith("Would undo: 3 steps of `agree --pin` (")
     assert len(told) == 4 and told[1].split()[1:] == ["mm", "mm"] and len(_pins(layout)) == 3
     assert main(["undo", "--json", *where]) == 0
     told = json.loads(capsys.readouterr().out)

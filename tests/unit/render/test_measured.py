@@ -9,10 +9,11 @@ import pytest
 from backend.model.choice import MeasuredChoice, Measurement, Output
 from backend.model.tuning import Tuning
 from backend.wire.codec import dumps, loads, read, to_json
+from rocm_tui.json_output import builtins_of
 from rocm_tui.render.measured import (
+    MeasurementJson,
+    OutputJson,
     measured_text,
-    measurement_json,
-    output_json,
     output_sentences,
     output_text,
     sentences,
@@ -54,11 +55,14 @@ def test_a_measurement_keeps_and_tells_what_choices_computed() -> None:
         "the worst by 2.9× what is allowed",
         "cpp is not deterministic: 3 of 10 runs on the same inputs gave other bits than the first",
     ]
-    output = measurement_json(found)["choices"][1]["output"]
+    output = builtins_of(MeasurementJson.of(found))["choices"][1]["output"]
     assert output["deterministic"] is False and output["beyond"] == 768
-    assert output_json(Output("A", 2, 2, 1, 1, math.inf)) == {
+    assert builtins_of(OutputJson.of(Output("A", 2, 2, 1, 1, math.inf))) == {
         "group": "A", "runs": 2, "same": 2, "compared": 1, "beyond": 1, "excess": None,
         "deterministic": True, "rounding": "beyond",
     }  # fmt: skip
-    bounds = {output: output_json(output) for output in (Output("A", 2, 2), Output("A", 2, 2, 1))}
+    bounds = {
+        output: builtins_of(OutputJson.of(output))
+        for output in (Output("A", 2, 2), Output("A", 2, 2, 1))
+    }
     assert [told["rounding"] for told in bounds.values() if told] == ["no bound", "within"]

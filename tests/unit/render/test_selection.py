@@ -11,7 +11,7 @@ from rocm_tui.render.detail import selection_text
 @pytest.mark.parametrize(
     ("tuning", "text"),
     [
-        (Tuning(op="mm", selected_by="pin"), "selected by pin"),
+        (Tuning(op="mm", selected_by="pin"), "pinned"),
         (Tuning(op="mm", selected_by="rank", decided=0, rank=3), "taken from rank 0"),
         (Tuning(op="mm", selected_by="rank", decided=0, rank=0), "taken by other ranks"),
         (

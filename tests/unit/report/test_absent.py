@@ -91,7 +91,7 @@ def test_aten_is_not_absent_where_a_library_below_it_has_a_kernel_or_nobody_know
 def test_nothing_is_said_where_no_session_tells_what_was_asked() -> None:
     found = report(part(log(1, AB)))
     assert found.missing == () and not found.backends_known
-    assert "is told by sessions" in text(found)
+    assert "Requested backends unknown" in text(found)
 
 
 @pytest.mark.parametrize(

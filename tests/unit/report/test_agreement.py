@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from backend.model.choice import Choice, Measurement
-from rocm_tui.render.agree import agreement_json, footer, text, who
+from rocm_tui.json_output import builtins_of
+from rocm_tui.render.agree import AgreementJson, footer, text, who
 from rocm_tui.report.agreement import Agreement, Chooser, Selection, System, agreement, propose
 from rocm_tui.session.graphs import Share
 from rocm_tui.session.model import Row
@@ -61,7 +62,7 @@ def test_who_took_what_is_grouped_and_each_pair_counted() -> None:
     assert footer(found)[0] == "1 of 2 problems agrees; 1 differs."
     (pair,) = found.pairs
     assert (pair.both, pair.same) == (2, 1)
-    assert agreement_json(found)["problems"][0]["groups"][1]["taken"][1]["rank"] == 7
+    assert builtins_of(AgreementJson.of(found))["problems"][0]["groups"][1]["taken"][1]["rank"] == 7
 
 
 def test_all_agree_only_where_it_was_seen() -> None:

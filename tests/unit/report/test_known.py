@@ -14,9 +14,10 @@ from rich.cells import cell_len
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import compare
+from rocm_tui.json_output import builtins_of
 from rocm_tui.render.compare import text as compare_text
 from rocm_tui.render.pages import PAGES, pages
-from rocm_tui.render.report import report_json, saved_lines, text
+from rocm_tui.render.report import ReportJson, saved_lines, text
 from rocm_tui.render.table import fit
 from rocm_tui.report.job import MissingBackend, Reason, report, rows_by_system
 from tests.support.compare_lab import as_tuned, log, part, tuning
@@ -39,13 +40,13 @@ def once(*tunings: Tuning, **more: Any) -> str:
 def test_what_was_taken_once_is_counted_and_never_added_up() -> None:
     three = [tuning(n, WON) for n in (1, 2, 3)]
     told = once(*three)
-    assert told.startswith("What tuning saves against ATen is not measured. Tuning took 6.0 s.")
+    assert told.startswith("Savings vs ATen: not measured. Tuning took 6.0 s.")
     assert "3 problems are not measured and not counted: times that were taken once (~)" in told
     assert "M all suspects" in told and "saves 0" not in told and "paid" not in told
     told = once(*three, tuning(4, NO_ATEN), measured=[as_tuned(three[0])])
     assert "Tuning saves 500.0 µs a pass against ATen (1 of 4 problems: 2 not measured, " in told
     assert "1 without a time of ATen)" in told and "that one is paid for after 4,000 passes" in told
-    found = report_json(report(part(*three, measured=[as_tuned(three[0])])))["saved"]
+    found = builtins_of(ReportJson.of(report(part(*three, measured=[as_tuned(three[0])]))))["saved"]
     assert [gain["measured"] for gain in found["tunings"]] == [True, False, False]
     assert (found["saved_ms"], found["problems_unmeasured"]) == (0.5, 2)
     table = text(report(part(*three, measured=[as_tuned(three[0])])))
@@ -70,15 +71,14 @@ def test_all_that_is_known_is_said_in_one_sentence() -> None:
 
 def test_what_is_saved_is_not_known_where_no_row_of_aten_was_shown() -> None:
     told = said(tuning(1, NO_ATEN), tuning(2, NO_ATEN))
-    assert told.startswith("What tuning saves against ATen is not known: none of 2 problems")
+    assert told.startswith("Savings vs ATen unknown: none of 2 problems")
     assert "nothing" not in told and "paid" not in told and told.endswith("Tuning took 4.0 s.")
 
 
 def test_kernels_of_triton_are_not_said_to_lack_a_time_of_aten() -> None:
     kernel = replace(tuning(3, NO_ATEN), op="reduction", inputs_key="triton_red_fused_sum[8]")
     assert once(kernel) == (
-        "1 Triton kernel has no rival in ATen, so nothing tells what tuning saves. "
-        "Tuning took 2.0 s."
+        "Savings vs ATen unknown: 1 Triton kernel has no rival in ATen. Tuning took 2.0 s."
     )
     told = once(kernel, tuning(1, NO_ATEN), tuning(2, NO_ATEN))
     assert "none of 2 problems has a time of ATen, and 1 Triton kernel has no rival in" in told
@@ -100,7 +100,7 @@ def test_seconds_that_are_not_told_make_it_at_least_so_many_runs() -> None:
     assert "took at least 2.0 s (1 of 2 tunings does not tell)" in told
     assert "paid for after at least 2,000 passes" in told
     told = said(tuning(1, WON, seconds=None))
-    assert "took nobody knows how long; after how many passes it is paid for is not known" in told
+    assert "took an unknown time; passes to pay for it: unknown" in told
     job = part(tuning(1, WON), tuning(1, WON, seconds=None, when=2.0))
     (gain,) = report(job).savings.gains
     assert (gain.seconds, gain.untold) == (2.0, 1) and "≥2.0 s" in text(report(job))
@@ -119,9 +119,9 @@ def test_a_loss_is_not_nothing() -> None:
 
 def test_calls_that_nobody_tells_count_once_and_that_is_said() -> None:
     cache = tuning(1, WON, session=None)
-    assert "Nothing tells how often 1 problem is called: counted once." in said(cache)
+    assert "Call count unknown: 1 problem is counted once." in said(cache)
     assert "not measured" in said(log(1, WON))
-    assert "Nothing tells" not in said(tuning(1, WON))
+    assert "Call count unknown" not in said(tuning(1, WON))
 
 
 # Machines
@@ -140,7 +140,7 @@ def test_several_machines_are_counted_and_pay_nothing_together() -> None:
     assert told.count("Tuning ") == 2 and "adds up" not in told
     assert f"MI300X of x: Tuning {each}" in told and f"MI210 of y: Tuning {each}" in told
     assert re.search(r"Tuned between 1970-0[67]-.. and 197[23]-", told)
-    found = report_json(report(part(a, b, sessions=boxes)))["saved"]
+    found = builtins_of(ReportJson.of(report(part(a, b, sessions=boxes))))["saved"]
     assert found["runs_to_pay"] is None and len(found["systems"]) == 2
     assert [own["system"] for own in found["by_system"]] == found["systems"]
     assert json.loads(json.dumps(found, allow_nan=False))["problems_without_aten"] == 0
@@ -167,7 +167,7 @@ def test_a_machine_is_known_by_its_session_its_cache_file_or_its_log() -> None:
 def test_logs_that_differ_are_not_said_to_be_ranks() -> None:
     swapped = {"bmm": 1.0, "triton_a": 1.5}
     found = report(part(log(1, WON, source="/l/a.log"), log(1, swapped, source="/l/b.log")))
-    assert report_json(found)["disagreements"] == []
+    assert builtins_of(ReportJson.of(found))["disagreements"] == []
     assert "are not compared" in pages(found, ())["ranks"].sentences[0][0]
 
 
@@ -203,7 +203,7 @@ def test_a_problem_counts_by_those_tunings_that_did_not_wait() -> None:
 def test_a_comparison_says_what_tuning_took_as_far_as_that_is_told() -> None:
     a = part(tuning(1, WON), tuning(2, WON, seconds=None))
     found = compare_text(compare(a, part(tuning(1, WON))))
-    assert "tuning took at least 2.0 s in A (1 not told), 2.0 s in B" in found
+    assert "tuning took at least 2.0 s in A (1 unknown), 2.0 s in B" in found
     assert "tuning took" not in compare_text(compare(*(part(tuning(1, WON, seconds=None)),) * 2))
 
 
@@ -219,8 +219,8 @@ def test_the_command_on_a_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "1 problem is not measured and not counted" in done.stdout
     assert " ~95.00 µs" in done.stdout
-    assert done.stdout.count("What tuning saves against ATen is not") == 2
-    assert "/a.log: What tuning" in done.stdout and "paid for" not in done.stdout
+    assert done.stdout.count("Savings vs ATen: not measured") == 2
+    assert "/a.log: Savings vs ATen" in done.stdout and "paid for" not in done.stdout
 
 
 def test_a_reason_is_whole_on_eighty_columns() -> None:

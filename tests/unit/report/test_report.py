@@ -15,8 +15,9 @@ from backend.model.pin import Pin
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.pins.state import PinStatus
+from rocm_tui.json_output import builtins_of
 from rocm_tui.render.pages import pages
-from rocm_tui.render.report import report_json, text
+from rocm_tui.render.report import ReportJson, text
 from rocm_tui.report.job import report
 from tests.support.compare_lab import as_tuned, log, measurement, part, tuning
 from tests.support.report_lab import compare
@@ -72,7 +73,7 @@ def test_nobody_is_said_to_agree_where_nothing_was_compared() -> None:
         assert not told.disagreements and bool(told.compared) is agree
         sentence = pages(told, ())["ranks"].sentences[0][0]
         assert sentence in text(told) and ("agree:" in sentence) is agree
-        assert report_json(told)["compared_by_ranks"] == told.compared
+        assert builtins_of(ReportJson.of(told))["compared_by_ranks"] == told.compared
 
 
 def test_a_process_that_tuned_twice_counts_by_what_it_uses_in_the_end() -> None:
@@ -136,7 +137,7 @@ def test_the_choice_in_use_and_what_it_saves_belong_together() -> None:
     assert gain.saved_ms == pytest.approx(0.35)
     (line,) = [line for line in text(report(job)).splitlines() if " ~350.0 µs" in line]
     assert "triton_a" in line and "triton_b" not in line
-    (told,) = report_json(report(job))["saved"]["tunings"]
+    (told,) = builtins_of(ReportJson.of(report(job)))["saved"]["tunings"]
     assert told["choice"] == "triton_a"
 
 
@@ -202,7 +203,7 @@ def test_the_report_is_strict_json_and_safe_for_a_terminal() -> None:
     )
     found = report(job)
     assert "\x1b" not in text(found) and "\x07" not in text(found)
-    told = json.loads(json.dumps(report_json(found), allow_nan=False))
+    told = json.loads(json.dumps(builtins_of(ReportJson.of(found)), allow_nan=False))
     assert told["missing"][0]["backend"] == "CK\x07" and len(told["disagreements"]) == 1
 
 

@@ -12,7 +12,9 @@ from backend.model.problem import Shape
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Record, Seen, SessionSeen
-from rocm_tui.render.tunings import cells, row_json, tunings_text
+from rocm_tui.json_output import builtins_of
+from rocm_tui.render.tuning_json import TuningJson
+from rocm_tui.render.tunings import cells, tunings_text
 from rocm_tui.session.grouping import differing
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.stats import layout_of
@@ -86,7 +88,7 @@ def test_rows_that_differ_in_strides_alone_are_told_apart() -> None:
     heading, *lines = tunings_text(known).splitlines()
     assert "layout" in heading and "device" not in heading and "source" not in heading
     assert ["NN" in line.split() for line in lines] == [True, False]
-    assert [row_json(row)["layout"] for row in known] == ["NN", "NT"]
+    assert [builtins_of(TuningJson.of(row))["layout"] for row in known] == ["NN", "NT"]
     heading, *_ = tunings_text(known[:1]).splitlines()
     assert "layout" not in heading
 

@@ -8,8 +8,10 @@ from backend.model.choice import Choice
 from backend.model.pin import Pin, PinState
 from backend.model.tuning import Tuning
 from backend.pins.state import PinStatus
+from rocm_tui.json_output import builtins_of
 from rocm_tui.render.detail import tuning_facts, verdict
-from rocm_tui.render.tunings import cells, row_json, tunings_text
+from rocm_tui.render.tuning_json import TuningJson
+from rocm_tui.render.tunings import cells, tunings_text
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 
@@ -34,7 +36,7 @@ def test_the_row_of_a_pin_is_about_the_pinned_choice() -> None:
     assert (shown["winner"], shown["time"]) == ("cpp_2", "~1.250 ms")
     assert (shown["gain"], shown["lead"]) == ("~1.60×", "~−20.0 %")
     assert "cpp_2" in tunings_text([row]) and "triton_mm_1" not in tunings_text([row])
-    assert row_json(row)["in_use"] == "cpp-bb"
+    assert builtins_of(TuningJson.of(row))["in_use"] == "cpp-bb"
     said = "".join(text for text, _ in verdict(TUNING, in_use(row)))
     assert said.startswith(" cpp_2 is in use, triton_mm_1 would gain ~1.25×")
     assert "~1.60× ATen" in said
@@ -47,7 +49,7 @@ def test_a_pin_that_does_not_hold_changes_nothing() -> None:
     free = replace(pinned("cpp-bb"), pin=None)
     for row in (free, pinned("cpp-bb", "orphaned"), pinned("cpp-bb", "shadowed"), pinned("gone")):
         own = in_use(row)
-        assert own is TUNING.choices[0] and row_json(row)["in_use"] == "triton-aa"
+        assert own is TUNING.choices[0] and builtins_of(TuningJson.of(row))["in_use"] == "triton-aa"
         assert cells(row, 0.0)["lead"][0] == "~25.0 %"
         assert "in use" not in dict(tuning_facts(row))
 

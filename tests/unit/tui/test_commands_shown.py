@@ -156,7 +156,7 @@ async def test_undo_goes_back_beyond_this_screen(tmp_path: Path) -> None:
         store.unpin(row.tuning.key)
         await pilot.press("U")
         await asked(app, pilot)
-        assert "Pins mm for mm again." in str(app.screen.query_one("#lines").render())
+        assert "Pins mm → mm again." in str(app.screen.query_one("#lines").render())
         command = await copied(app, pilot)
         await pilot.press("enter")
         await until(pilot, lambda: pins(tmp_path))

@@ -162,7 +162,7 @@ def test_the_pane_says_hot_or_cold_and_trouble_before_how_the_device_was_doing()
     assert facts[:2] == [" Measured: 40 rounds in 12 s", "cold caches"]
     assert facts[2:5] == [
         "the clock fell by 9 % meanwhile",
-        "calls told apart by 0.016 µs",
+        "timer resolution 0.016 µs",
         "1,980 MHz, 54 °C",
     ]
 

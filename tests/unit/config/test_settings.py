@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rocm_tui.cli.config import ConfigThere, example_settings, write_settings
 from rocm_tui.config import places
-from rocm_tui.config.reading import Settings, parse, read_settings
-from rocm_tui.config.settings import Config, settings
-from rocm_tui.config.writing import ConfigThere, example, write
+from rocm_tui.config.settings import Config, Settings, parse, read_settings, settings
 from rocm_tui.tui import keymap
 
 KEYS = {name: (one.key, str(one.tooltip)) for name, one in keymap.bindings().items()}
@@ -122,7 +121,7 @@ def test_a_budget_that_is_no_number_of_seconds_keeps_its_default(value: str) -> 
 
 
 def test_the_written_file_says_the_defaults_with_and_without_its_marks() -> None:
-    text = example(KEYS)
+    text = example_settings(KEYS)
     assert read(text) == Settings(Path("config.toml"), Config(), True)
     bare = "\n".join(
         line.removeprefix("# ") if " = " in line else line for line in text.split("\n")
@@ -136,10 +135,10 @@ def test_the_written_file_says_the_defaults_with_and_without_its_marks() -> None
 
 def test_a_persons_file_is_never_lost(tmp_path: Path) -> None:
     path = tmp_path / "new" / "config.toml"
-    assert write(path, "one\n", replace=False) is None
+    assert write_settings(path, "one\n", replace=False) is None
     with pytest.raises(ConfigThere, match="--yes"):
-        write(path, "two\n", replace=False)
+        write_settings(path, "two\n", replace=False)
     assert path.read_text() == "one\n"
-    copies = [write(path, f"{text}\n", replace=True) for text in ("two", "three")]
+    copies = [write_settings(path, f"{text}\n", replace=True) for text in ("two", "three")]
     assert [copy.read_text() for copy in copies if copy] == ["one\n", "two\n"]
     assert path.read_text() == "three\n"
