@@ -23,7 +23,7 @@ from rocm_tui.ingest.follow.tree import path_kinds
 from rocm_tui.render.problems import problem_json, trouble_lines, why_nothing
 from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
-from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, FieldValues, Known
 from rocm_tui.session.query.match import ordered
 
 
@@ -55,7 +55,7 @@ def ls_command(**given: Any) -> int:
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
     rows = matching_rows(rows, query, model.sessions)
     if args.sort or args.reverse:
-        facts = Facts(Known(model.sessions))
+        facts = FieldValues(Known(model.sessions))
         rows = ordered(rows, BY_NAME[args.sort or "age"], facts, args.reverse)
     lost = unread(model, args.paths)
     if args.json:

@@ -6,8 +6,7 @@ of a name, remove the name.
 
 AMBIGUOUS = frozenset(
     """
-    Agreement Asked Call Change Code Compiled Device Done Doubt Ended Entry Facts Gone Group Kernel
-    Limits Mark Member Offer Place Process Program Progress Pulse Reader Record Row Run Share Single
-    Site Step Table TemplateKernel Told Trouble Wanted
+    Agreement Call Code Compiled Device Done Ended Entry Gone Group Limits Mark Pulse Reader
+    Record Row Run Share Single Site Step Table TemplateKernel Trouble Wanted
     """.split()
 )
