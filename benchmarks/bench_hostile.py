@@ -42,7 +42,7 @@ from rocm_tui.ingest.formats.torch_trace import TorchTrace
 from rocm_tui.report.job import report
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import quantity
-from rocm_tui.session.query.fields import Facts, Known
+from rocm_tui.session.query.fields import FieldValues, Known
 from rocm_tui.session.query.grammar import LONGEST, parse, read
 from rocm_tui.session.query.match import predicate
 from tests.campaign._seeds import code_object
@@ -144,7 +144,7 @@ def quantities() -> Inputs:
 
 def filters() -> Inputs:
     """Filters as long as they may be, and nine conditions on 5,000 rows."""
-    facts = Facts(Known({}, 1e6))
+    facts = FieldValues(Known({}, 1e6))
     long = Row("long", "long", 1, Tuning("a" * 5000), seen=1e6)
     for start, piece in (("", "("), ("", "!"), ("(", "a|"), ("", "a "), ("op:", "*a"), ("", '"'),
                          ("gain>", "1"), ("op:", ","), ("", "- "), ("", "a:")):  # fmt: skip

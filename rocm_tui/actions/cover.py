@@ -18,7 +18,13 @@ from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.ingest import lookups
 from rocm_tui.ingest.follow.sources import read_sources
-from rocm_tui.ingest.lookups import BEGINNING, Asked, add_untuned_list, asked_in, is_untuned_list
+from rocm_tui.ingest.lookups import (
+    BEGINNING,
+    Lookups,
+    add_untuned_list,
+    is_untuned_list,
+    read_lookups,
+)
 from rocm_tui.ingest.records import STDIN
 from rocm_tui.session.model import Model
 from rocm_tui.session.stats import winner
@@ -33,7 +39,7 @@ class Files:
     `unread` has a line for each file in a folder that could not be read.
     """
 
-    asked: Asked = field(default_factory=Asked)
+    asked: Lookups = field(default_factory=Lookups)
     sources: int = 0
     tables: list[Table] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -55,7 +61,7 @@ def read_files(paths: Iterable[Path], tables: Iterable[Path] = ()) -> Files:
             continue
         table = None if tuner_at(path) is None else read_table(path)
         if table is None:
-            asked_in(path, files.asked)
+            read_lookups(path, files.asked)
             logs.append(str(path))
         elif is_untuned_list(table):
             add_untuned_list(table, files.asked)
@@ -70,7 +76,7 @@ def read_files(paths: Iterable[Path], tables: Iterable[Path] = ()) -> Files:
     return files
 
 
-def _add_tunings(logs: Sequence[str], asked: Asked) -> None:
+def _add_tunings(logs: Sequence[str], asked: Lookups) -> None:
     """Add what Inductor tuned in these logs."""
     model = Model()
     model.apply(read_sources(logs))
@@ -189,11 +195,11 @@ def missed_in(paths: Iterable[str], tables: Iterable[str] = ()) -> list[Missed]:
     return [one for one in missed if one.products or one.nameless]
 
 
-def _missing(path: str) -> Asked | None:
+def _missing(path: str) -> Lookups | None:
     """Return what a log asked for, or None if it reports no miss."""
-    asked = Asked()
+    asked = Lookups()
     try:
-        asked_in(Path(path), asked, BEGINNING)
+        read_lookups(Path(path), asked, BEGINNING)
     except OSError:
         return None
     any_missed = asked.nameless or any(tally.missed for tally in asked.tallies.values())

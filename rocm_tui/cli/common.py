@@ -215,7 +215,7 @@ def parse_filter(text: str | None) -> Query:
 
 def matching_rows(rows: Sequence[Row], query: Query, sessions: Mapping[str, Session]) -> list[Row]:
     """Return the rows that match `query`, in their order."""
-    from rocm_tui.session.query.fields import Facts, Known
+    from rocm_tui.session.query.fields import FieldValues, Known
     from rocm_tui.session.query.match import predicate
 
-    return list(filter(predicate(query, Facts(Known(sessions))), rows))
+    return list(filter(predicate(query, FieldValues(Known(sessions))), rows))

@@ -24,7 +24,7 @@ from rocm_tui.render.problems import trouble_lines, why_nothing
 from rocm_tui.render.tuning_json import TuningJson
 from rocm_tui.render.tunings import tunings_text
 from rocm_tui.session import stats
-from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, FieldValues, Known
 from rocm_tui.session.query.match import ordered
 
 
@@ -70,7 +70,7 @@ def ls_command(
     rows = [row for row in found if not tied or stats.tied(row.tuning)]
     rows = matching_rows(rows, query, model.sessions)
     if sort or reverse:
-        rows = ordered(rows, BY_NAME[sort or "age"], Facts(Known(model.sessions)), reverse)
+        rows = ordered(rows, BY_NAME[sort or "age"], FieldValues(Known(model.sessions)), reverse)
     lost = unread(model, paths)
     if json:
         tunings = [TuningJson.of(row) for row in rows]

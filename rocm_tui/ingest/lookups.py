@@ -63,7 +63,7 @@ MAX_ASKS = 200_000
 """Different questions that are kept of all files: no program has as many, a damaged file may."""
 
 
-class Answer(Enum):
+class LookupOutcome(Enum):
     """What the line says came of it."""
 
     MISSED = "missed"
@@ -75,7 +75,7 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Lookup:
     """`op`, `key` and `device` are those of the entry that would answer it, as far as told."""
 
     tuner: str
@@ -85,12 +85,12 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LookupLine:
     """One line. `way` is what was run then; `table` the file that was looked into, `device` on
     which, `call` how to make that call again, each as far as it is told."""
 
-    ask: Ask
-    answer: Answer
+    ask: Lookup
+    answer: LookupOutcome
     way: str = ""
     table: str = ""
     device: Device = UNTOLD
@@ -98,7 +98,7 @@ class Said:
 
 
 @dataclass(slots=True)
-class Tally:
+class LookupCounts:
     """How often a question was answered so or so, and what was run how often instead."""
 
     missed: int = 0
@@ -114,7 +114,7 @@ class Tally:
         """How often it was asked. A note alone counts once: its question had no line."""
         return self.missed + self.found + self.untold or min(self.noted, 1)
 
-    def add(self, said: Said, times: int = 1) -> None:
+    def add(self, said: LookupLine, times: int = 1) -> None:
         name = said.answer.value
         setattr(self, name, getattr(self, name) + times)
         if said.way:
@@ -133,22 +133,22 @@ _WAYS = 8
 
 
 @dataclass(slots=True)
-class Asked:
+class Lookups:
     """All that some files say. `nameless` counts, by tuner, misses whose line does not tell of
     what; `left` the questions beyond `MAX_ASKS`."""
 
-    tallies: dict[Ask, Tally] = field(default_factory=dict)
+    tallies: dict[Lookup, LookupCounts] = field(default_factory=dict)
     devices: set[Device] = field(default_factory=set)
     nameless: Counter[str] = field(default_factory=Counter)
     left: int = 0
 
-    def add(self, said: Said, times: int = 1) -> None:
+    def add(self, said: LookupLine, times: int = 1) -> None:
         tally = self.tallies.get(said.ask)
         if tally is None:
             if len(self.tallies) >= MAX_ASKS:
                 self.left += times
                 return
-            tally = self.tallies[said.ask] = Tally()
+            tally = self.tallies[said.ask] = LookupCounts()
         tally.add(said, times)
         if said.device != UNTOLD:
             self.devices.add(said.device)
@@ -160,7 +160,7 @@ class Marker:
     the word, or from the word itself; None for what only looks like one."""
 
     word: bytes
-    read: Callable[[str], Said | None]
+    read: Callable[[str], LookupLine | None]
     begins: bytes = b""
 
 
@@ -209,7 +209,7 @@ def aiter_value(value: str) -> str:
     return {"true": "1", "false": "0"}.get(value.lower(), value)
 
 
-def _aiter_gemm(text: str, table: str) -> Ask | None:
+def _aiter_gemm(text: str, table: str) -> Lookup | None:
     sizes = _AITER_SIZES.match(text)
     if sizes is None:
         return None
@@ -225,20 +225,20 @@ def _aiter_gemm(text: str, table: str) -> Ask | None:
         key += ((name, told.get(name, "False")) for name in AITER_TYPED)
     elif "q_dtype_w" in told:
         key.append(("q_dtype_w", told["q_dtype_w"]))
-    return Ask(AITER, op_of([name for name, _ in key], name), tuple(key))
+    return Lookup(AITER, op_of([name for name, _ in key], name), tuple(key))
 
 
-def _aiter_missed(text: str) -> Said | None:
+def _aiter_missed(text: str) -> LookupLine | None:
     found = _AITER_MISSED.search(text + " ")
     ask = found and _aiter_gemm(text, found[1])
     if found is None or ask is None:
         return None
     way = _AITER_DEFAULT.search(text, found.end() - 1)
     default = "default config" if way is None else f"{way[1]}, solution {way[2]}"
-    return Said(ask, Answer.MISSED, default, found[1])
+    return LookupLine(ask, LookupOutcome.MISSED, default, found[1])
 
 
-def _aiter_tuned(text: str) -> Said | None:
+def _aiter_tuned(text: str) -> LookupLine | None:
     found = _TUNED_IN.search(text + " ")
     ask = found and _aiter_gemm(text, found[2])
     if found is None or ask is None:
@@ -246,28 +246,28 @@ def _aiter_tuned(text: str) -> Said | None:
     kernel, library = _AITER_KERNEL.search(text, found.end() - 1), _AITER_LIBRARY.search(text)
     way = " ".join(match[1] for match in (library, kernel) if match)
     device = Device(units=int(found[1])) if found[1] else Device()
-    return Said(ask, Answer.FOUND, way, found[2], device)
+    return LookupLine(ask, LookupOutcome.FOUND, way, found[2], device)
 
 
-def _fused_moe(text: str) -> Said | None:
+def _fused_moe(text: str) -> LookupLine | None:
     found = _FUSED_LINE.match(text)
     ask = found and _experts(found[3])
     if found is None or ask is None:
         return None
     missed = found[2] == "default"
-    answer = Answer.MISSED if missed else Answer.FOUND
-    return Said(ask, answer, f"{found[1]} {found[2]}", device=ask.device)
+    answer = LookupOutcome.MISSED if missed else LookupOutcome.FOUND
+    return LookupLine(ask, answer, f"{found[1]} {found[2]}", device=ask.device)
 
 
-def _fused_moe_default(text: str) -> Said | None:
+def _fused_moe_default(text: str) -> LookupLine | None:
     found = _FUSED_UNTUNED.match(text)
     ask = found and _experts(found[2])
     if found is None or ask is None:
         return None
-    return Said(ask, Answer.NOTED, f"a default without {found[1]}")
+    return LookupLine(ask, LookupOutcome.NOTED, f"a default without {found[1]}")
 
 
-def _experts(printed: str) -> Ask | None:
+def _experts(printed: str) -> Lookup | None:
     """A Python tuple: the key behind the architecture, which older releases leave out, and
     the number of compute units."""
     values = [_ENUM.sub(r"\1", value).strip().strip("'\"") for value in printed.split(",")]
@@ -279,7 +279,7 @@ def _experts(printed: str) -> Ask | None:
     if len(arch) > 1 or not all(value.isdigit() for value in (*units, *key[:5])) or not units:
         return None
     device = Device("".join(arch), int(units[0]))
-    return Ask(AITER, FUSED_MOE, tuple(zip(FUSED_MOE_KEY, key, strict=True)), device)
+    return Lookup(AITER, FUSED_MOE, tuple(zip(FUSED_MOE_KEY, key, strict=True)), device)
 
 
 _AITER_MARKERS = (
@@ -298,26 +298,26 @@ _MOE_UP = "reusing the tuned up-projection config"
 _MOE_OLDER = re.compile(r"Fallback to triton version (\S{1,20}) ")
 
 
-def _moe_said(text: str, answer: Answer, way: str) -> Said | None:
+def _moe_said(text: str, answer: LookupOutcome, way: str) -> LookupLine | None:
     found = _MOE_PATH.search(text)
     told = moe_name(found[2]) if found else {}
     if found is None or not told:
         return None
     device = Device(name=told.pop("device_name", ""))
     op = BLOCKS if "K" in told else MOE_OP
-    return Said(Ask(MOE, op, tuple(told.items()), device), answer, way, found[0], device)
+    return LookupLine(Lookup(MOE, op, tuple(told.items()), device), answer, way, found[0], device)
 
 
-def _moe_missed(text: str) -> Said | None:
+def _moe_missed(text: str) -> LookupLine | None:
     older = _MOE_OLDER.search(text)
     way = f"the file of Triton {older[1]}" if older else "default config"
     return _moe_said(
-        text, Answer.MISSED, "the file of the first product" if _MOE_UP in text else way
+        text, LookupOutcome.MISSED, "the file of the first product" if _MOE_UP in text else way
     )
 
 
-def _moe_found(text: str) -> Said | None:
-    return _moe_said(text, Answer.FOUND, "")
+def _moe_found(text: str) -> LookupLine | None:
+    return _moe_said(text, LookupOutcome.FOUND, "")
 
 
 _MOE_MARKERS = (
@@ -335,31 +335,33 @@ _LOOKED_UP = re.compile(rf"{_SIGNATURE},{_PARAMS}")
 _TUNED = re.compile(rf"{_SIGNATURE}\({_PARAMS}\)(?: (\w{{1,100}}))?")
 
 
-def tunableop_ask(op: str, params: str) -> Ask:
-    return Ask(TUNABLEOP, op, (("params", params),))
+def tunableop_lookup(op: str, params: str) -> Lookup:
+    return Lookup(TUNABLEOP, op, (("params", params),))
 
 
-def _tunableop_missed(text: str) -> Said | None:
+def _tunableop_missed(text: str) -> LookupLine | None:
     found = _LOOKED_UP.match(text, len("returning null ResultEntry for "))
-    return found and Said(tunableop_ask(found[1], found[2]), Answer.MISSED)
+    return found and LookupLine(tunableop_lookup(found[1], found[2]), LookupOutcome.MISSED)
 
 
-def _tunableop_found(text: str) -> Said | None:
+def _tunableop_found(text: str) -> LookupLine | None:
     found = _LOOKED_UP.match(text, len("ResultEntry found for "))
-    return found and Said(tunableop_ask(found[1], found[2]), Answer.FOUND)
+    return found and LookupLine(tunableop_lookup(found[1], found[2]), LookupOutcome.FOUND)
 
 
-def _tunableop_tuned(text: str) -> Said | None:
+def _tunableop_tuned(text: str) -> LookupLine | None:
     """What a run tunes it has missed: a look-up comes first."""
     found = _TUNED.match(text, len("finding fastest for "))
-    return found and Said(tunableop_ask(found[1], found[2]), Answer.NOTED)
+    return found and LookupLine(tunableop_lookup(found[1], found[2]), LookupOutcome.NOTED)
 
 
-def _tunableop_fastest(text: str) -> Said | None:
+def _tunableop_fastest(text: str) -> LookupLine | None:
     found = _TUNED.match(text, len("found fastest for "))
     if found is None or not found[3]:
         return None
-    return Said(tunableop_ask(found[1], found[2]), Answer.NOTED, way=f"tuned then: {found[3]}")
+    return LookupLine(
+        tunableop_lookup(found[1], found[2]), LookupOutcome.NOTED, way=f"tuned then: {found[3]}"
+    )
 
 
 _TUNABLEOP_MARKERS = (
@@ -382,7 +384,7 @@ _CHOSEN = re.compile(r" --(?:algo_method|solution_index|requested_solution) \S{1
 _HARMLESS = re.compile(r"[\w .:+/=,-]{1,2000}", re.ASCII)
 
 
-def _hipblaslt_call(text: str) -> Said | None:
+def _hipblaslt_call(text: str) -> LookupLine | None:
     """A call; None for a sentence about the program."""
     call = _HARMLESS.match(text)
     words = dict(_OPTION.findall(call[0])) if call else {}
@@ -394,7 +396,7 @@ def _hipblaslt_call(text: str) -> Said | None:
     # A run of the benchmark tries all solutions where none is named.
     again = " ".join(_CHOSEN.sub("", call[0]).split())
     way = f"solution {index}" if index else ""
-    return Said(Ask(HIPBLASLT, "gemm", key), Answer.UNTOLD, way, call=again)
+    return LookupLine(Lookup(HIPBLASLT, "gemm", key), LookupOutcome.UNTOLD, way, call=again)
 
 
 _HIPBLASLT_MARKERS = (Marker(f"{WORD} -".encode(), _hipblaslt_call),)
@@ -421,12 +423,12 @@ def product_key(problem: Problem) -> Fields | None:
     return (("shapes", _shapes_text(shapes)), ("strides", _shapes_text(steps)), ("dtype", dtype))
 
 
-def said_of_product(problem: Problem, way: str) -> Said | None:
+def said_of_product(problem: Problem, way: str) -> LookupLine | None:
     """One tuning; `way` is the choice that it took. What ran on a CPU asks no such table."""
     key = product_key(problem)
     if key is None or (problem.device or "").startswith("cpu"):
         return None
-    return Said(Ask(INDUCTOR, problem.op, key), Answer.UNTOLD, way)
+    return LookupLine(Lookup(INDUCTOR, problem.op, key), LookupOutcome.UNTOLD, way)
 
 
 def _steps(shape: Shape, strides: Shape) -> Shape:
@@ -455,7 +457,7 @@ _MOST_MEANINGS = 1 << 13
 """Texts of a marker whose meaning is remembered: a server says the same a million times."""
 
 
-def asked_in(path: Path, asked: Asked, limit: int | None = None) -> None:
+def read_lookups(path: Path, asked: Lookups, limit: int | None = None) -> None:
     """Add what the file says, of its first `limit` bytes or a little less. Raises OSError."""
     known: _Meanings = [{} for _ in MARKERS]
     with open_regular(path, follow=True) as stream:
@@ -476,11 +478,11 @@ def asked_in(path: Path, asked: Asked, limit: int | None = None) -> None:
         _search(data, start, len(data), asked, known)
 
 
-_Meanings = list[dict[bytes, Said | None]]
+_Meanings = list[dict[bytes, LookupLine | None]]
 """By marker: what a text was found to mean."""
 
 
-def _search(data: bytes, start: int, stop: int, asked: Asked, known: _Meanings) -> None:
+def _search(data: bytes, start: int, stop: int, asked: Lookups, known: _Meanings) -> None:
     """What begins from `start` to `stop`; the bytes around that tell what belongs to it."""
     for marker, meanings in zip(MARKERS, known, strict=True):
         for at in _places(data, start, stop, marker.word):
@@ -516,7 +518,9 @@ def _line_at(data: bytes, at: int, marker: Marker) -> bytes | None:
     return data[start : end if end >= 0 else at + _LONGEST]
 
 
-def _meaning(marker: Marker, text: bytes, meanings: dict[bytes, Said | None]) -> Said | None:
+def _meaning(
+    marker: Marker, text: bytes, meanings: dict[bytes, LookupLine | None]
+) -> LookupLine | None:
     if text in meanings:
         return meanings[text]
     if len(meanings) >= _MOST_MEANINGS:
@@ -536,11 +540,11 @@ def is_untuned_list(table: Table) -> bool:
     return not any(entry.solution for entry in table.entries[:_ENOUGH])
 
 
-def add_untuned_list(table: Table, asked: Asked) -> None:
+def add_untuned_list(table: Table, asked: Lookups) -> None:
     """Add its entries. PyTorch writes what it missed; AITER's list only says what to tune."""
     missed = table.tuner == TUNABLEOP
-    answer = Answer.MISSED if missed else Answer.UNTOLD
+    answer = LookupOutcome.MISSED if missed else LookupOutcome.UNTOLD
     way = "Default" if missed else ""
     for entry in table.entries:
-        ask = Ask(table.tuner, entry.op, entry.key, entry.device)
-        asked.add(Said(ask, answer, way, device=entry.device))
+        ask = Lookup(table.tuner, entry.op, entry.key, entry.device)
+        asked.add(LookupLine(ask, answer, way, device=entry.device))

@@ -26,10 +26,10 @@ from rocm_tui.harmless import clean_bytes
 from rocm_tui.ingest.formats import autotune_lines
 from rocm_tui.ingest.formats.autotune_lines import (
     AUTOTUNE_MARK,
+    ChoiceRow,
     Dtypes,
     Footer,
     Header,
-    Row,
     Strides,
     only_part,
 )
@@ -206,7 +206,7 @@ class TableFilter:
         elif isinstance(part, Footer):
             self._open = max(0, self._open - 1)
         else:
-            return self._open > 0 and isinstance(part, (Row, Strides, Dtypes))
+            return self._open > 0 and isinstance(part, (ChoiceRow, Strides, Dtypes))
         return True
 
     def _partial(self, part: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from backend.counted import counted, noun
 from rocm_tui.ingest import lookups
-from rocm_tui.ingest.lookups import UNTOLD, Ask
+from rocm_tui.ingest.lookups import UNTOLD, Lookup
 from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.table import SPARE, Field, text_table
 from rocm_tui.session import numbers as fmt
@@ -15,7 +15,7 @@ from rocm_tui.tables.coverage import ONCE, Coverage, Covered, Verdict, times
 _SHARED = "torch."
 
 
-def product(ask: Ask) -> str:
+def product(ask: Lookup) -> str:
     """What was asked for, short: `M 64 N 1536 K 7168 int8`."""
     told = {name: value.removeprefix(_SHARED) for name, value in ask.key}
     if ask.tuner == lookups.AITER:

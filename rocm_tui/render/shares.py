@@ -6,7 +6,7 @@ from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, Line, Span
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.graphs import Part, Share
+from rocm_tui.session.graphs import Share, SharePart
 
 SIGNS = {"seen": "", "measured": "", "once": "~", "at most": "≤"}
 """What stands before a share, by how it is known."""
@@ -67,7 +67,7 @@ def share_line(share: Share | None) -> Line | None:
     return tuple(spans)
 
 
-def _part(part: Part, sign: str) -> str:
+def _part(part: SharePart, sign: str) -> str:
     """`sign` is that of all parts together: how the most doubtful is known."""
     of = f", {sign}{fmt.percent(part.share)} of it" if part.share is not None else ""
     return f"{part.count:,}× in {part.graph}: {counted(part.calls, 'call')}{of}"

@@ -17,7 +17,7 @@ from rocm_tui.render.table import Column, Field, Line, Span, short_choice, short
 from rocm_tui.session import grouping, stats
 from rocm_tui.session import in_use as used
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.grouping import Folded, Heading, Sums, sums
+from rocm_tui.session.grouping import Folded, GroupTotals, Heading, sums
 from rocm_tui.session.in_use import device_name, in_use, pinned_choice, used_by_all
 from rocm_tui.session.model import Row
 
@@ -375,7 +375,7 @@ def heading_line(heading: Heading, by: str, names: Mapping[str, str]) -> Line:
     return (*spans, ("  " + " · ".join(facts), "dim"))
 
 
-def _facts(known: Sums, heading: Heading) -> list[str]:
+def _facts(known: GroupTotals, heading: Heading) -> list[str]:
     facts = [counted(known.tunings, "tuning")] if known.tunings or not known.entries else []
     facts += [counted(known.entries, "entry of a table", "entries of tables")] * bool(known.entries)
     facts += [f"{known.running:,} running"] if known.running else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from backend.model.session import Activity, Session
 from rocm_tui.compare.comparison import tuning_seconds
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.sessions import Process, names
+from rocm_tui.session.sessions import SessionProcess, names
 
 _UNTUNED = ("only", "deterministic")
 """Why a choice was taken where there was nothing to time."""
@@ -27,7 +27,7 @@ class SessionRow:
     """
 
     name: str
-    process: Process
+    process: SessionProcess
     tuned: int = 0
     cached: int = 0
     seconds: float = 0.0
@@ -78,15 +78,15 @@ def _counts(
     return tuned, cached, seconds
 
 
-def _runs(processes: Sequence[Process]) -> list[list[Process]]:
+def _runs(processes: Sequence[SessionProcess]) -> list[list[SessionProcess]]:
     """Group processes by run, in each run by rank; the run with the latest start comes first."""
-    runs: dict[str, list[Process]] = {}
+    runs: dict[str, list[SessionProcess]] = {}
     for process in processes:
         runs.setdefault(process.run or process.session.id, []).append(process)
     return [sorted(run, key=_place) for run in runs.values()]
 
 
-def _place(process: Process) -> tuple[bool, int, float]:
+def _place(process: SessionProcess) -> tuple[bool, int, float]:
     session = process.session
     rank = -1 if session.rank is None else session.rank
     return session.rank is not None, rank, session.started

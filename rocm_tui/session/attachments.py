@@ -17,7 +17,13 @@ from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import MeasurementSeen
-from rocm_tui.session.views import Bucket, Member, inductors_problem_of, of_one_device, with_times
+from rocm_tui.session.views import (
+    Bucket,
+    TuningView,
+    inductors_problem_of,
+    of_one_device,
+    with_times,
+)
 
 if TYPE_CHECKING:
     from backend.pins.state import PinStatus
@@ -62,7 +68,7 @@ class Pins:
         fits = (status for status in pins if not systems or status.pin.system_hash in systems)
         return next(fits, None)
 
-    def unmasked(self, member: Member) -> Member:
+    def unmasked(self, member: TuningView) -> TuningView:
         """Put a pinned tuning's measured times in place of the `Infinity` by which an older version
         held the pin; raised numbers are read as what was measured."""
         if not self._pins:

@@ -243,7 +243,7 @@ _OLD = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class FeedState:
     """Whether more is waiting, and what was there at the start is all `settled`; how many tunings
     are held, and which pins had drifted."""
 
@@ -333,7 +333,7 @@ class Feed:
         """The pins were just changed by us."""
         self._reconciler.poke()
 
-    def take(self) -> Taken:
+    def take(self) -> FeedState:
         """Bring the model up to date with what arrived, in a few hundredths of a second."""
         came = self._settled  # asked before: what comes between the two is of a later take
         batch, more = self.inbox.take(_BITE)
@@ -353,7 +353,7 @@ class Feed:
             self.pins = with_torch(self._statuses, self.model.sessions)
             self.model.set_pins(self.pins)
         if self._unread:  # a row would say that what is not pinned is in use
-            return Taken(more, False, 0, batch.drifted)
+            return FeedState(more, False, 0, batch.drifted)
         if now >= self._rested or (came and not self._whole and not more):
             self._join()
         waiting = more or self.model.unjoined
@@ -363,7 +363,7 @@ class Feed:
         if settled and not self._whole and self._pinned:
             self._reconciler.poke()  # the rows are there: now whether their pins hold
         self._whole = self._whole or settled
-        return Taken(waiting, settled, self.model.held, batch.drifted)
+        return FeedState(waiting, settled, self.model.held, batch.drifted)
 
     def _join(self) -> None:
         begun = time.monotonic()

@@ -25,7 +25,7 @@ from rocm_tui.errors import NoSuchGraph
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, Record
 from rocm_tui.meant import did_you_mean
-from rocm_tui.session.graphs import Program, Told, part_of, process_of
+from rocm_tui.session.graphs import ProgramGraphs, Told, part_of, process_of
 from rocm_tui.session.model import Model, Row
 
 
@@ -104,7 +104,7 @@ def _calls(same: Sequence[GraphSeen]) -> int:
 
 
 def _row(
-    program: Program,
+    program: ProgramGraphs,
     same: Sequence[GraphSeen],
     rows: Mapping[TuningKey, Sequence[Row]],
     model: Model,

@@ -40,7 +40,7 @@ DOUBT: tuple[Told, ...] = ("seen", "measured", "once", "at most")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class TuningInGraph:
     """A graph with a tuning in it. `ms` is what a profiler saw that tuning's kernels take in one
     call of the graph."""
 
@@ -54,7 +54,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SharePart:
     """What one graph has of a tuning: `count` nodes, in each of its `calls`. `share` is of the
     time of that graph, None where it is not known."""
 
@@ -82,7 +82,7 @@ class Share:
     told: Told = "once"
     gain: float | None = None
     at_most: float | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SharePart, ...] = ()
     tried: Trial | None = None
 
     @property
@@ -97,9 +97,9 @@ def total_ms(graphs: Iterable[GraphSeen]) -> float:
     return sum(total for total in totals if total is not None)
 
 
-def share_of(tuning: Tuning, uses: Sequence[Use], program: str, total: float) -> Share:
+def share_of(tuning: Tuning, uses: Sequence[TuningInGraph], program: str, total: float) -> Share:
     """The share of a tuning in a program whose graphs took `total` milliseconds."""
-    parts: dict[int, list[Part]] = {}
+    parts: dict[int, list[SharePart]] = {}
     spent, told = 0.0, 0
     known = total > 0
     for use in uses:
@@ -126,16 +126,16 @@ def share_of(tuning: Tuning, uses: Sequence[Use], program: str, total: float) ->
     )
 
 
-def _united(same: Sequence[Part]) -> Part:
+def _united(same: Sequence[SharePart]) -> SharePart:
     """What one process's graph has of a tuning, of which its nodes may call several choices."""
     shares = [part.share for part in same if part.share is not None]
     share = sum(shares) if len(shares) == len(same) else None
     return replace(same[0], count=sum(part.count for part in same), share=share)
 
 
-def _merged(parts: Sequence[Part]) -> list[Part]:
+def _merged(parts: Sequence[SharePart]) -> list[SharePart]:
     """Each graph once, whichever rank called it; the most called first."""
-    by_graph: dict[str, list[Part]] = {}
+    by_graph: dict[str, list[SharePart]] = {}
     for part in parts:
         by_graph.setdefault(part.graph, []).append(part)
     merged = []
@@ -148,7 +148,7 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
     return sorted(merged, key=lambda part: -part.calls)
 
 
-def part_of(tuning: Tuning | None, use: Use) -> tuple[Part, float | None, Told]:
+def part_of(tuning: Tuning | None, use: TuningInGraph) -> tuple[SharePart, float | None, Told]:
     """What a graph has of the tuning, the milliseconds that all calls there took, and how that is
     told. Of a tuning that no source tells of, None, a profiler may."""
     times, seen = use.times, use.seen
@@ -159,12 +159,12 @@ def part_of(tuning: Tuning | None, use: Use) -> tuple[Part, float | None, Told]:
         if share > 1:
             share, how = 1.0, "at most"
     graph = seen.graph
-    part = Part(graph.id, graph.title, use.use.count, times.calls, share)
+    part = SharePart(graph.id, graph.title, use.use.count, times.calls, share)
     spent = None if share is None or times.total_ms is None else share * times.total_ms
     return part, spent, how
 
 
-def _call_ms(tuning: Tuning | None, use: Use) -> tuple[float | None, Told]:
+def _call_ms(tuning: Tuning | None, use: TuningInGraph) -> tuple[float | None, Told]:
     """Milliseconds that one call of the graph spends in the tuning's choice."""
     if use.ms is not None:
         return use.ms, "seen"
@@ -282,7 +282,7 @@ Asked = tuple[Tuning, Collection[Process]]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProgramGraphs:
     """The graphs of one run, longest first; `total` is the milliseconds that they took, `latest`
     when it was heard of last."""
 
@@ -291,9 +291,9 @@ class Program:
     graphs: tuple[GraphSeen, ...]
     total: float
     latest: float
-    uses: Mapping[TuningKey, tuple[Use, ...]]
+    uses: Mapping[TuningKey, tuple[TuningInGraph, ...]]
 
-    def uses_of(self, seen: GraphSeen) -> list[Use]:
+    def uses_of(self, seen: GraphSeen) -> list[TuningInGraph]:
         """The tunings that one of its graphs holds."""
         return [use for uses in self.uses.values() for use in uses if use.seen is seen]
 
@@ -313,7 +313,7 @@ class Graphs:
         self._trials: dict[TrialSeen, None] = {}
         self._tried: dict[TuningKey, Trial] = {}
         self._runs: dict[Process, Run] | None = None
-        self._programs: dict[Run, Program] = {}
+        self._programs: dict[Run, ProgramGraphs] = {}
         self._dirty: set[Process] = set()
         self._lost: set[tuple[str, str]] = set()
         self._named: dict[str, Graph] = {}
@@ -416,7 +416,7 @@ class Graphs:
             keys |= {(key.op, key.inputs) for key in self._program(run).uses}
         return keys
 
-    def programs(self) -> tuple[Program, ...]:
+    def programs(self) -> tuple[ProgramGraphs, ...]:
         """One a run, the latest first."""
         runs = dict.fromkeys(self._allruns_of().values())
         return tuple(sorted(map(self._program, runs), key=lambda p: p.latest, reverse=True))
@@ -429,7 +429,7 @@ class Graphs:
         """
         runs = self._allruns_of()
         known = {session for _, asked in tunings for session in asked}
-        loose: dict[TuningKey, list[Program]] = {}
+        loose: dict[TuningKey, list[ProgramGraphs]] = {}
         shares: list[Share | None] = []
         for tuning, asked in tunings:
             key = tuning.key
@@ -445,7 +445,7 @@ class Graphs:
             shares.append(next((share for share in made if share is not None), None))
         return shares
 
-    def _latest(self, processes: Iterable[Process]) -> list[Program]:
+    def _latest(self, processes: Iterable[Process]) -> list[ProgramGraphs]:
         """The programs of these processes, the latest first."""
         runs = self._allruns_of()
         programs = dict.fromkeys(runs[process] for process in processes if process in runs)
@@ -457,7 +457,7 @@ class Graphs:
         key: TuningKey,
         known: Collection[Process],
         asked: Collection[Process],
-        program: Program,
+        program: ProgramGraphs,
     ) -> Share | None:
         """None if the program did not call it. Of its ranks, some may have asked for another."""
         systems = systems_of(tuning, self._sessions)
@@ -486,27 +486,27 @@ class Graphs:
             self._programs = {run: p for run, p in self._programs.items() if run in present}
         return self._runs
 
-    def _program(self, run: Run) -> Program:
+    def _program(self, run: Run) -> ProgramGraphs:
         program = self._programs.get(run)
         if program is None:
             program = self._programs[run] = self._made(run)
         return program
 
-    def _made(self, run: Run) -> Program:
+    def _made(self, run: Run) -> ProgramGraphs:
         graphs = [
             named(seen, self._named, self._told)
             for process in run
             for seen in self._graphs[process].values()
         ]
         graphs.sort(key=lambda seen: -((seen.times.total_ms if seen.times else None) or 0.0))
-        uses: dict[TuningKey, list[Use]] = {}
+        uses: dict[TuningKey, list[TuningInGraph]] = {}
         for seen in graphs:
             times = self._tuning_ms(seen)
             for use in seen.graph.tunings:
-                uses.setdefault(use.key, []).append(Use(seen, use, times.get(use.key)))
+                uses.setdefault(use.key, []).append(TuningInGraph(seen, use, times.get(use.key)))
         heard = [seen.when or 0.0 for seen in graphs]
         heard += [self._sessions[process].started for process in run if process in self._sessions]
-        return Program(
+        return ProgramGraphs(
             program_name(sorted(run)[0], self._sessions, len(run)),
             run,
             tuple(graphs),

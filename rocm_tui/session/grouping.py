@@ -33,7 +33,7 @@ def differing(rows: Sequence[Row]) -> tuple[str, ...]:
     """Those of tuner, device, devices, layout, rank and source of which more than one is known
     among the rows; of entries of tables tuner and device always, devices where a row has several.
     """
-    return Differing().of(rows)
+    return DifferingFacets().of(rows)
 
 
 def tuner_of(row: Row) -> str:
@@ -51,7 +51,7 @@ _FACETS: Mapping[str, Callable[[Iterable[Row]], Iterable[str]]] = {
 }
 
 
-class Differing:
+class DifferingFacets:
     """The same for rows of which most stay as they were: those that came are asked alone, unless
     what is known may have gone with another."""
 
@@ -208,7 +208,7 @@ def folds(row: Row) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class GroupTotals:
     """What is known of a group in all: counts, those of entries of tables apart; the seconds that
     its tunings took, None where none tells; its share of the program's time, None unless all that
     have one are of one program, and how it is known: as that of its parts that is known worst."""
@@ -224,7 +224,7 @@ class Sums:
     told: Told = "seen"
 
 
-def sums(rows: Sequence[Row]) -> Sums:
+def sums(rows: Sequence[Row]) -> GroupTotals:
     """`faster` counts what was measured to be faster than ATen, of those `measured`."""
     entries = sum(row.tuning.entry is not None for row in rows)
     spent = [
@@ -238,7 +238,7 @@ def sums(rows: Sequence[Row]) -> Sums:
     share = sum(share.share or 0.0 for share in shares)
     doubts = [DOUBT.index(share.told) for share in shares]
     told = DOUBT[-1] if share > 1 else DOUBT[max(doubts, default=0)]
-    return Sums(
+    return GroupTotals(
         tunings=len(rows) - entries,
         entries=entries,
         pinned=sum(row.pin is not None for row in rows),
@@ -258,7 +258,7 @@ def _faster(row: Row) -> bool:
     return stats.versus(row.tuning, own, rival) == "clear"
 
 
-class News:
+class UnseenRows:
     """The keys of the rows that came since `clear`.
 
     A program that takes a choice from the cache asks for it first: its row stands alone for a

@@ -50,7 +50,7 @@ _FROM: dict[str | None, What] = {"pin": "from pin", "rank": "from rank"}
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class Setup:
     """What it was done with; empty where nobody tells."""
 
     torch: str = ""
@@ -78,7 +78,7 @@ class Event:
     gain: float | None = None
     tied: bool = False
     session: str = ""
-    stand: Stand = field(default_factory=Stand)
+    stand: Setup = field(default_factory=Setup)
     changed: tuple[str, ...] = ()
     note: str = ""
     row: Row | None = None
@@ -224,12 +224,12 @@ class _Teller:
             for first in measured.choices[:1]
         ]
 
-    def _stand(self, tuning: Tuning, row: Row | None) -> Stand:
+    def _stand(self, tuning: Tuning, row: Row | None) -> Setup:
         systems = systems_of(tuning, self._sessions)
         only = next(iter(systems)) if len(systems) == 1 else None
         return self._of(tuning.session, only, row.device if row else "")
 
-    def _of(self, session_id: str | None, system: str | None, device: str) -> Stand:
+    def _of(self, session_id: str | None, system: str | None, device: str) -> Setup:
         session = self._sessions.get(session_id or "")
         system = (session.system_hash if session else None) or system
         told = self._versions.get(system or "", Versions())
@@ -237,7 +237,7 @@ class _Teller:
         rocm = told.hip or torch.partition("+rocm")[2]
         if session is not None:
             device = session.arch or session.device or device
-        return Stand(torch, told.triton, rocm, device)
+        return Setup(torch, told.triton, rocm, device)
 
 
 def _what(tuning: Tuning) -> What:

@@ -130,7 +130,7 @@ Bits = Literal["same", "other", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OutputChange:
     """What later compiles would compute with another choice: `after`, as far as that was measured,
     and the choice in use `now`."""
 
@@ -139,15 +139,15 @@ class Change:
     after: Output | None = None
 
 
-def output_change(row: Row, choice: Choice) -> Change:
+def output_change(row: Row, choice: Choice) -> OutputChange:
     """The same bits are proved only by choices that give theirs in every run."""
     now = in_use(row)
     ours, theirs = stats.measured(row.tuning, choice), stats.measured(row.tuning, now)
     after, before = ours.output if ours else None, theirs.output if theirs else None
     if now is not None and now.hash == choice.hash and choice.hash is not None:
         unsteady = after is not None and not after.steady
-        return Change("other" if unsteady else "same", now, after)
+        return OutputChange("other" if unsteady else "same", now, after)
     if before is None or after is None:
-        return Change("unknown", now, after)
+        return OutputChange("unknown", now, after)
     same = before.group == after.group and before.steady and after.steady
-    return Change("same" if same else "other", now, after)
+    return OutputChange("same" if same else "other", now, after)

@@ -39,10 +39,18 @@ from rocm_tui.ingest.records import (
 )
 from rocm_tui.session.attachments import Measurements, Pins, Tables
 from rocm_tui.session.devices import device_of, machine_of, published, suspicion
-from rocm_tui.session.graphs import Asked, Graphs, Program, Share
+from rocm_tui.session.graphs import Asked, Graphs, ProgramGraphs, Share
 from rocm_tui.session.sessions import Processes, fuller
 from rocm_tui.session.stats import layout_of
-from rocm_tui.session.views import Bucket, Member, bucket_of, foreign, group, merge_views, without
+from rocm_tui.session.views import (
+    Bucket,
+    TuningView,
+    bucket_of,
+    foreign,
+    group,
+    merge_views,
+    without,
+)
 
 if TYPE_CHECKING:
     from backend.pins.state import PinStatus
@@ -157,18 +165,18 @@ whether its pin is awaited, and the entries of tables beside it."""
 AskShares = Callable[[Sequence[Asked]], list[Share | None]]
 
 
-_Merged = Sequence[tuple[tuple[Member, ...], Tuning]]
+_Merged = Sequence[tuple[tuple[TuningView, ...], Tuning]]
 """Members that were found to be one tuning, and what they make."""
 
 
-class Place:
+class ProblemViews:
     """The members of one problem and the rows that they make. There are tens of thousands, most of
     them with one of each, and then the row tells all of its member."""
 
     __slots__ = ("_made", "_members")
 
     def __init__(self) -> None:
-        self._members: Member | list[Member] | None = []
+        self._members: TuningView | list[TuningView] | None = []
         self._made: Row | tuple[Sequence[Row], _Merged] = (), ()
 
     @property
@@ -176,7 +184,7 @@ class Place:
         return (self._made,) if isinstance(self._made, Row) else self._made[0]
 
     @property
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[TuningView]:
         if isinstance(self._members, list):
             return self._members
         return (self._members or _member_of(self.rows[0]),)
@@ -188,7 +196,7 @@ class Place:
             return [member.tuning for member in self._members]
         return ((self._members or self.rows[0]).tuning,)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: TuningView) -> None:
         if isinstance(self._members, list) and self._members:
             self._members.append(member)
         else:
@@ -198,7 +206,7 @@ class Place:
         """Whether a member says just this already."""
         return any(member.uid == uid and member.tuning == tuning for member in self.members)
 
-    def remove(self, uids: Collection[str]) -> list[Member]:
+    def remove(self, uids: Collection[str]) -> list[TuningView]:
         """Drop these members, and give them back."""
         gone = [member for member in self.members if member.uid in uids]
         self._members = [member for member in self.members if member.uid not in uids]
@@ -206,7 +214,7 @@ class Place:
 
     def join(
         self,
-        shown: Callable[[Member], Member],
+        shown: Callable[[TuningView], TuningView],
         finish: Finish,
         shares: AskShares | None = None,
     ) -> Sequence[Row]:
@@ -240,7 +248,7 @@ class Place:
         self._take(own, _numbered(by_problem(rows)), merged)
         return before
 
-    def _take(self, own: Sequence[Member], rows: list[Row], merged: _Merged) -> None:
+    def _take(self, own: Sequence[TuningView], rows: list[Row], merged: _Merged) -> None:
         """Its members make these rows; of one that a row tells all of, only the row is kept."""
         if len(own) == 1 == len(rows) and rows[0].tuning is own[0].tuning:
             self._members, self._made = None, rows[0]
@@ -248,22 +256,22 @@ class Place:
             self._members, self._made = list(own), (rows, merged)
 
 
-def _member_of(row: Row) -> Member:
+def _member_of(row: Row) -> TuningView:
     """The one of which alone the row was made."""
     source = intern(source_of(row.key))
-    return Member(row.key, source, row.tuning, row.seq, row.id, row.seen)
+    return TuningView(row.key, source, row.tuning, row.seq, row.id, row.seen)
 
 
 def _shared(row: Row, share: Share | None) -> Row:
     return row if row.share == share else replace(row, share=share)
 
 
-def _same(left: Sequence[Member], right: Sequence[Member]) -> bool:
+def _same(left: Sequence[TuningView], right: Sequence[TuningView]) -> bool:
     return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
 
 
 def _row(
-    views: tuple[Member, ...],
+    views: tuple[TuningView, ...],
     joined: Tuning,
     finish: Finish,
     old: Mapping[str, Row],
@@ -381,7 +389,7 @@ class Model:
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self._problems: dict[Fault, None] = {}
-        self._places: dict[Bucket, Place] = {}
+        self._places: dict[Bucket, ProblemViews] = {}
         self._of_uid: dict[str, Bucket] = {}
         self._of_source: dict[str, list[str]] = {}
         self._left: dict[str, tuple[int, float | None]] = {}
@@ -429,12 +437,12 @@ class Model:
         """All repeated measurements that tell of a tuning, latest first."""
         return self._measurements.of(tuning, self.sessions)
 
-    def members(self, tuning: Tuning) -> tuple[Member, ...]:
+    def members(self, tuning: Tuning) -> tuple[TuningView, ...]:
         """What the single sources tell of problems like that of a tuning, before it is joined."""
         place = self._places.get(bucket_of(tuning))
         return tuple(place.members) if place else ()
 
-    def programs(self) -> tuple[Program, ...]:
+    def programs(self) -> tuple[ProgramGraphs, ...]:
         """The compiled graphs that the sources tell of, by program, the latest first."""
         return self._graphs.programs()
 
@@ -509,7 +517,7 @@ class Model:
             self._remove(uid)
         place = self._places.get(bucket)
         if place is None:
-            place = self._places[bucket] = Place()
+            place = self._places[bucket] = ProblemViews()
         source = intern(source_of(uid))
         if before != bucket:
             self._of_source.setdefault(source, []).append(uid)
@@ -523,7 +531,7 @@ class Model:
         if arrival is None:
             self._arrivals += 1
             arrival = self._arrivals, now
-        place.add(Member(uid, source, tuning, arrival[0], record.id, arrival[1]))
+        place.add(TuningView(uid, source, tuning, arrival[0], record.id, arrival[1]))
         self._touched[bucket] = None
 
     def _remove(self, uid: str) -> None:

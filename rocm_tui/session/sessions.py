@@ -24,7 +24,7 @@ _UNTOLD = Activity("unknown", "running")
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class SessionProcess:
     """A session and what its process does; `logs` are the sources that tell of it, `run` names the
     `rocm-tui run` that it is part of, if any."""
 
@@ -75,7 +75,7 @@ class Processes:
             if not self._told[session]:
                 del self._told[session]
 
-    def all(self) -> tuple[Process, ...]:
+    def all(self) -> tuple[SessionProcess, ...]:
         """Each session, the latest first."""
         found = [self._process(name) for name in self._told if name in self._sessions]
         working = {process.run for process in found if process.run and not process.starter}
@@ -83,7 +83,7 @@ class Processes:
         return tuple(sorted(shown, key=lambda p: (-p.session.started, p.session.id)))
 
     @property
-    def live(self) -> list[Process]:
+    def live(self) -> list[SessionProcess]:
         """Those that do something of torch now, as far as was seen."""
         return [
             self._process(name)
@@ -92,18 +92,18 @@ class Processes:
         ]
 
     @property
-    def latest(self) -> Process | None:
+    def latest(self) -> SessionProcess | None:
         """The session that began last."""
         return next(iter(self.all()), None)
 
-    def of(self, session: str) -> Process | None:
+    def of(self, session: str) -> SessionProcess | None:
         """That of this id."""
         return self._process(session) if session in self._told else None
 
-    def _process(self, name: str) -> Process:
+    def _process(self, name: str) -> SessionProcess:
         told = self._told[name]
         session = self._sessions.get(name) or Session(name)
-        return Process(session, _joined(list(told.values())), tuple(sorted(told)))
+        return SessionProcess(session, _joined(list(told.values())), tuple(sorted(told)))
 
 
 def _joined(told: list[Activity]) -> Activity:
@@ -123,7 +123,7 @@ def _knowledge(activity: Activity) -> tuple[bool, bool, float]:
     return not early, not activity.lives, activity.since or 0.0
 
 
-def _as_starter(process: Process) -> Process:
+def _as_starter(process: SessionProcess) -> SessionProcess:
     """It has started what loads torch, and does not load torch itself."""
     activity = process.activity
     if process.starter and activity.state == "starting":

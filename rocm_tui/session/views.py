@@ -361,7 +361,7 @@ _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TuningView:
     """One source's view of a tuning; `seq` counts arrivals, `id` is the tuning's, if computed.
     `seen` is Unix time, of what was not there before."""
 
@@ -411,7 +411,7 @@ def _told_of(name: str) -> tuple[str, bool, int]:
     return op, is_kernel(op), logged_operands(op)
 
 
-def group(members: Sequence[Member]) -> list[list[Member]]:
+def group(members: Sequence[TuningView]) -> list[list[TuningView]]:
     """Split the members of one problem into tunings; each list begins with the fullest view."""
     if len(members) == 1 or (members and members[0].tuning.entry is not None):
         return [[member] for member in members]  # what a file says twice, it says twice
@@ -422,9 +422,9 @@ def group(members: Sequence[Member]) -> list[list[Member]]:
     return [[known[view.uid] for view in views] for views in _grouped(own)]
 
 
-def _grouped(members: Sequence[Member]) -> list[list[Member]]:
+def _grouped(members: Sequence[TuningView]) -> list[list[TuningView]]:
     timed = _Timed()
-    reuses: list[Member] = []
+    reuses: list[TuningView] = []
     programs = Counter([member.tuning.session for member in members])
     apart = len({member.source for member in members}) == 1
     for member in sorted(members, key=_fullness):
@@ -448,7 +448,7 @@ def _grouped(members: Sequence[Member]) -> list[list[Member]]:
     return [fitting.members for fitting in reused.groups]
 
 
-def _fullness(member: Member) -> tuple[int, int, int]:
+def _fullness(member: TuningView) -> tuple[int, int, int]:
     tuning = member.tuning
     if is_reuse(tuning):
         kind = 3
@@ -460,7 +460,7 @@ def _fullness(member: Member) -> tuple[int, int, int]:
     return kind, breadth, member.seq
 
 
-def _known_times(member: Member, caches: Sequence[Member]) -> list[Member]:
+def _known_times(member: TuningView, caches: Sequence[TuningView]) -> list[TuningView]:
     """The caches that have the times of a program that timed nothing itself."""
     known = hashes(member.tuning)
     return [
@@ -491,7 +491,7 @@ class _Group:
     a member tells.
     """
 
-    members: list[Member]
+    members: list[TuningView]
     times: Counter[float]
     at: int = 0
     sources: set[str] | tuple[str, ...] = ()
@@ -500,7 +500,7 @@ class _Group:
     def __post_init__(self) -> None:
         self.sources = tuple([member.source for member in self.members])  # a set takes thrice that
 
-    def take(self, member: Member) -> None:
+    def take(self, member: TuningView) -> None:
         self.members.append(member)
         if not isinstance(self.sources, set):
             self.sources = set(self.sources)
@@ -517,7 +517,7 @@ class _Group:
             self.offered = offered(member.tuning for member in self.members)
         return hashes(self.base) if self.offered is None else self.offered
 
-    def fits(self, member: Member, times: Counter[float]) -> bool:
+    def fits(self, member: TuningView, times: Counter[float]) -> bool:
         """Whether the member's times are among these, or these among its, and nothing differs."""
         return (
             member.source not in self.sources
@@ -573,7 +573,7 @@ class _Timed:
         if made.times:
             _line(self._own, (made.base.session, min(made.times))).groups.append(made)
 
-    def home(self, member: Member, times: Counter[float]) -> _Group | None:
+    def home(self, member: TuningView, times: Counter[float]) -> _Group | None:
         """The first group that the member is a view of."""
         if not times:
             return None
@@ -585,7 +585,7 @@ class _Timed:
         fits = [near_group for near_group in near if near_group.fits(member, times)]
         return min(fits, key=lambda g: (min(g.times & times), g.at), default=None)
 
-    def _near(self, member: Member, times: Counter[float]) -> Iterator[_Group]:
+    def _near(self, member: TuningView, times: Counter[float]) -> Iterator[_Group]:
         """Groups that may hold all of these times, or none but these; the oldest first."""
         session, source = member.tuning.session, member.source
         if session is not None:
@@ -609,7 +609,7 @@ class _Timed:
                 _line(self._span, (min(made.times), max(made.times))).groups.append(made)
         self._placed = len(self.groups)
 
-    def _spans(self, member: Member, times: Counter[float]) -> list[_Line]:
+    def _spans(self, member: TuningView, times: Counter[float]) -> list[_Line]:
         """Groups whose least and greatest time are among these."""
         least = times if is_cache(member.tuning) else [min(times)]
         if len(least) * len(times) > len(self._span):
@@ -645,7 +645,7 @@ class _Reused:
         latest.pop(made.known, None)
         latest[made.known] = made
 
-    def put(self, member: Member, caches: Sequence[Member]) -> None:
+    def put(self, member: TuningView, caches: Sequence[TuningView]) -> None:
         """To the latest tuning under the same keys that put up the same choices, else by itself,
         with the caches that have its times."""
         key = member.tuning.key

@@ -20,7 +20,7 @@ from backend.tables.hipblaslt import KEY
 from backend.tables.model import Device, Entry, Table
 from backend.tables.registry import problem_of_entry
 from rocm_tui.ingest import lookups
-from rocm_tui.ingest.lookups import AITER, INDUCTOR, UNTOLD, Ask, Asked, Tally
+from rocm_tui.ingest.lookups import AITER, INDUCTOR, UNTOLD, Lookup, LookupCounts, Lookups
 from rocm_tui.tables.device import may_be
 
 
@@ -42,8 +42,8 @@ _ORDER = tuple(Verdict)
 class Covered:
     """A question and its verdict; `hit` is the entry of a given table that answers it."""
 
-    ask: Ask
-    tally: Tally
+    ask: Lookup
+    tally: LookupCounts
     verdict: Verdict
     hit: TableAnswer | None = None
 
@@ -79,7 +79,7 @@ def times(rows: Sequence[Covered]) -> int:
     return sum(row.tally.times for row in rows)
 
 
-def cover(asked: Asked, tables: Sequence[Table], device: Device | None = None) -> Coverage:
+def cover(asked: Lookups, tables: Sequence[Table], device: Device | None = None) -> Coverage:
     """Compare questions with tables; the device defaults to the one in the log."""
     of_log = device_of_log(asked)
     hits = find(asked.tallies, tables, device, of_log)
@@ -89,7 +89,7 @@ def cover(asked: Asked, tables: Sequence[Table], device: Device | None = None) -
     return Coverage(tuple(rows), device or of_log, asked.nameless, asked.left)
 
 
-def device_of_log(asked: Asked) -> Device:
+def device_of_log(asked: Lookups) -> Device:
     """Return the only architecture and number of units in AITER's lines, as far as there is only
     one."""
     of_tables = [device for device in asked.devices if not device.name]
@@ -100,7 +100,9 @@ def device_of_log(asked: Asked) -> Device:
     )
 
 
-def _row(ask: Ask, tally: Tally, hits: Mapping[Ask, TableAnswer], given: set[str]) -> Covered:
+def _row(
+    ask: Lookup, tally: LookupCounts, hits: Mapping[Lookup, TableAnswer], given: set[str]
+) -> Covered:
     hit = hits.get(ask)
     if hit is not None:
         return Covered(ask, tally, Verdict.COVERED, hit)
@@ -134,7 +136,7 @@ class _Want:
     """A question with its rank (0 is the best answer), how its answer is inexact, and a
     condition."""
 
-    ask: Ask
+    ask: Lookup
     rank: int = 0
     near: str = ""
     holds: Callable[[Entry], bool] = lambda entry: True
@@ -145,20 +147,20 @@ Wants = dict[LookupKey, list[_Want]]
 
 
 def find(
-    asks: Iterable[Ask],
+    asks: Iterable[Lookup],
     tables: Sequence[Table],
     given: Device | None = None,
     of_log: Device = UNTOLD,
-) -> dict[Ask, TableAnswer]:
+) -> dict[Lookup, TableAnswer]:
     """Return the best answer of each question that has one.
 
     It is looked up on the device that is `given`, else on that of the question, else `of_log`. An
     unknown property of a device equals anything.
     """
-    by_tuner: dict[str, list[Ask]] = {}
+    by_tuner: dict[str, list[Lookup]] = {}
     for ask in asks:
         by_tuner.setdefault(ask.tuner, []).append(ask)
-    hits: dict[Ask, tuple[int, TableAnswer]] = {}
+    hits: dict[Lookup, tuple[int, TableAnswer]] = {}
     for table in tables:
         asked = by_tuner.get(table.tuner, ())
         products = by_tuner.get(lookups.INDUCTOR, ()) if table.tuner in BLAS else ()
@@ -179,7 +181,7 @@ def _answer(table: Table, entry: Entry, near: str) -> TableAnswer:
     return TableAnswer(table.path, entry.line, entry.solution, entry.ms, entry.device, near)
 
 
-def _found(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]]:
+def _found(asks: Sequence[Lookup], table: Table) -> Iterator[tuple[_Want, Entry]]:
     first = next(iter(table.entries), None)
     if not asks or first is None:
         return
@@ -205,7 +207,7 @@ BLAS = frozenset({lookups.TUNABLEOP, lookups.HIPBLASLT})
 """Tuners of the libraries that ATen calls."""
 
 
-def _products(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]]:
+def _products(asks: Sequence[Lookup], table: Table) -> Iterator[tuple[_Want, Entry]]:
     """Entries that are the very products of Inductor's tunings."""
     wants = {(ask.op, ask.key): _Want(ask) for ask in asks}
     for entry in table.entries if wants else ():
@@ -221,12 +223,12 @@ def _products(asks: Sequence[Ask], table: Table) -> Iterator[tuple[_Want, Entry]
 _Rule = tuple[Wants, Callable[[Entry], LookupKey]]
 
 
-def _tunableop_lookup(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
+def _tunableop_lookup(asks: Sequence[Lookup], table: Table, first: Entry) -> _Rule:
     wants: Wants = {(ask.op, ask.key[0][1]): [_Want(ask)] for ask in asks}
     return wants, lambda entry: (entry.op, entry.key[0][1])
 
 
-def _hipblaslt_lookup(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
+def _hipblaslt_lookup(asks: Sequence[Lookup], table: Table, first: Entry) -> _Rule:
     wants: Wants = {}
     for ask in asks:
         wants.setdefault(_values(dict(ask.key), KEY), []).append(_Want(ask))
@@ -237,7 +239,7 @@ def _values(fields: Mapping[str, str], names: Iterable[str]) -> LookupKey:
     return tuple(lookups.aiter_value(fields.get(name, "")) for name in names)
 
 
-def _aiter_lookup(asks: Sequence[Ask], table: Table, first: Entry) -> _Rule:
+def _aiter_lookup(asks: Sequence[Lookup], table: Table, first: Entry) -> _Rule:
     names = tuple(name for name, _ in first.key)
     if "token" in names:
         return _experts(asks, names, first.op)
@@ -296,7 +298,7 @@ _UNUSED = ("_tag", "flydsl_fallback")
 """Rows that the loader leaves out."""
 
 
-def _experts(asks: Sequence[Ask], names: Sequence[str], op: str) -> _Rule:
+def _experts(asks: Sequence[Lookup], names: Sequence[str], op: str) -> _Rule:
     bare = tuple(name for name in names if name != "act_type")
     wants: Wants = {}
     for ask in asks:
@@ -325,7 +327,7 @@ def _below(fields: Mapping[str, str]) -> list[str]:
     return ["32768"] if fields["token"] == "131072" else []
 
 
-_RULES: Mapping[str, Callable[[Sequence[Ask], Table, Entry], _Rule]] = {
+_RULES: Mapping[str, Callable[[Sequence[Lookup], Table, Entry], _Rule]] = {
     lookups.TUNABLEOP: _tunableop_lookup,
     lookups.AITER: _aiter_lookup,
     lookups.HIPBLASLT: _hipblaslt_lookup,

@@ -12,7 +12,7 @@ from rocm_tui.render.plot import bar
 from rocm_tui.render.sessions import state_text
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.sessions import Process, Processes, script
+from rocm_tui.session.sessions import Processes, SessionProcess, script
 
 if TYPE_CHECKING:  # loaded where a program was started, which most screens do not
     from rocm_tui.launch.program import Launched
@@ -74,14 +74,14 @@ def _rest(launched: Launched) -> Span:
     return "  O shows all that it writes", "dim"
 
 
-def _shown(processes: Processes) -> list[Process]:
+def _shown(processes: Processes) -> list[SessionProcess]:
     """Return the live processes, busy ones first; else the latest one."""
     live = sorted(processes.live, key=lambda process: process.activity.state not in _BUSY)
     latest = [] if live or processes.latest is None else [processes.latest]
     return [*live[:_MOST], *latest]
 
 
-def _process_line(process: Process) -> Line:
+def _process_line(process: SessionProcess) -> Line:
     activity, session = process.activity, process.session
     rank = "" if session.rank is None else f" rank {session.rank}"
     who = f"    {_name(process)}{rank}"
@@ -100,5 +100,5 @@ def _state(activity: Activity) -> str:
     return "torch is loaded, not compiling" if waits else state_text(activity, now=time.time())
 
 
-def _name(process: Process) -> str:
+def _name(process: SessionProcess) -> str:
     return fmt.shorten(plain(script(process.session)) or "a program", 20)

@@ -6,7 +6,6 @@ of a name, remove the name.
 
 AMBIGUOUS = frozenset(
     """
-    Agreement Asked Call Change Code Device Doubt Entry Facts Group Kernel Limits Mark Member Place
-    Process Program Progress Reader Row Share Step Table TemplateKernel Told
+    Agreement Call Code Device Entry Group Limits Mark Reader Row Share Step Table TemplateKernel
     """.split()
 )

@@ -22,7 +22,14 @@ from rocm_tui.ingest.follow.kernel_files import (
     best_configs_path,
 )
 from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer, decoder_of
-from rocm_tui.ingest.follow.tree import Member, Tree, Walker, inner_folders, is_member, is_searched
+from rocm_tui.ingest.follow.tree import (
+    SourceFile,
+    Tree,
+    Walker,
+    inner_folders,
+    is_member,
+    is_searched,
+)
 from rocm_tui.ingest.formats import profiler_trace
 from rocm_tui.ingest.formats.reader import NotReadable, StreamReader
 from rocm_tui.ingest.formats.registry import (
@@ -238,12 +245,12 @@ class SourceSet:
 
     def _members(
         self, path: str, trees: dict[str, Tree], records: list[Record]
-    ) -> Sequence[Member]:
+    ) -> Sequence[SourceFile]:
         try:
             if not stat.S_ISDIR(Path(path).stat().st_mode):
-                return [Member(path, known_format(path))]
+                return [SourceFile(path, known_format(path))]
         except OSError:
-            return [Member(path, known_format(path))]  # late, or unreadable: the tailer says
+            return [SourceFile(path, known_format(path))]  # late, or unreadable: the tailer says
         problem: Fault | None
         try:
             tree = self._walker.walk(path)
@@ -310,7 +317,7 @@ class SourceSet:
 
 
 def follower(
-    member: Member, early: Callable[[list[Record]], None] | None = None
+    member: SourceFile, early: Callable[[list[Record]], None] | None = None
 ) -> Tailer | FollowedFiles:
     """What follows a member of a folder, which may be a whole cache of Triton, or all the best
     configs of a cache dir."""
@@ -321,9 +328,11 @@ def follower(
     return Tailer(member.path, member.known, member.wanted, early)
 
 
-def members_of(tree: Tree) -> tuple[Member, ...]:
+def members_of(tree: Tree) -> tuple[SourceFile, ...]:
     """The sources of a tree: what it has found, and of each cache dir the best configs."""
-    best = [Member(best_configs_path(cache), BestConfigs.format) for cache in sorted(tree.caches)]
+    best = [
+        SourceFile(best_configs_path(cache), BestConfigs.format) for cache in sorted(tree.caches)
+    ]
     return (*tree.members, *best)
 
 

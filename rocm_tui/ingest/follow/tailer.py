@@ -21,7 +21,7 @@ from typing import Protocol
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.reader import Format, NotReadable, StreamReader, Told
+from rocm_tui.ingest.formats.reader import DocumentRecords, Format, NotReadable, StreamReader
 from rocm_tui.ingest.formats.registry import EMPTY, HEAD, format_named, sniff
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState, Unread
 
@@ -375,7 +375,7 @@ class Tailer:
             records = [Gone(self.path)]
             content.tunings, content.faults, content.problems = {}, frozenset(), 0
         content.broken_since, content.reported = None, False
-        content.share = all_records.share if isinstance(all_records, Told) else None
+        content.share = all_records.share if isinstance(all_records, DocumentRecords) else None
         seen = {record.uid: record.tuning for record in all_records if isinstance(record, Seen)}
         records += [Dropped(uid) for uid in content.tunings if uid not in seen]
         records += [Seen(u, t) for u, t in seen.items() if content.tunings.get(u) != t]

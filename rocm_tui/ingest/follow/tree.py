@@ -44,7 +44,7 @@ _SETTLED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SourceFile:
     """A file of a folder. `known` is its format where its place tells it, else ``; `wanted` are
     the formats for which it is worth reading, or empty for all."""
 
@@ -60,7 +60,7 @@ class Tree:
 
     folders: tuple[str, ...]
     caches: frozenset[str] = frozenset()
-    members: tuple[Member, ...] = ()
+    members: tuple[SourceFile, ...] = ()
     bounds: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -83,8 +83,8 @@ class _Listing:
 
     stamp: tuple[int, int, int]
     settled: bool
-    members: tuple[Member, ...] = ()
-    linked: tuple[Member, ...] = ()
+    members: tuple[SourceFile, ...] = ()
+    linked: tuple[SourceFile, ...] = ()
     folders: tuple[str, ...] = ()
     links: int = 0
     passed_over: int = 0
@@ -100,7 +100,7 @@ class _Search:
     depth: int
     folders: list[str] = field(default_factory=list)
     caches: set[str] = field(default_factory=set)
-    members: list[Member] = field(default_factory=list)
+    members: list[SourceFile] = field(default_factory=list)
     entries: int = 0
     files: int = 0
     links: int = 0
@@ -167,7 +167,7 @@ class Walker:
             if listing.cut:
                 search.bound = f"more than {ENTRIES} names"
         if _is_tritons(listing.folders):
-            search.members.append(Member(folder, TRITON_CONFIGS.name))
+            search.members.append(SourceFile(folder, TRITON_CONFIGS.name))
             return []
         kept = self._cache_members(folder, listing.folders)
         if kept is not None:
@@ -177,12 +177,12 @@ class Walker:
         search.passed_over += listing.passed_over
         return [os.path.join(folder, name) for name in listing.folders]  # noqa: PTH118
 
-    def _cache_members(self, folder: str, names: tuple[str, ...]) -> list[Member] | None:
+    def _cache_members(self, folder: str, names: tuple[str, ...]) -> list[SourceFile] | None:
         """The sources of a cache dir; None if this is none."""
         marked = not _OF_CACHE.isdisjoint(names)
         if not marked and "cache" not in names:
             return None
-        kept: list[Member] = []
+        kept: list[SourceFile] = []
         for inner in inner_folders(folder)[:2]:
             try:
                 kept += [member for member in self._list(inner, None).members if member.known]
@@ -216,14 +216,14 @@ def _is_tritons(names: tuple[str, ...]) -> bool:
     return bool(few) and sum(map(is_digest, few)) * 2 > len(few)
 
 
-def _tritons(folder: str) -> list[Member]:
+def _tritons(folder: str) -> list[SourceFile]:
     """The caches that Inductor gives to Triton, one a device."""
     try:
         names = sorted(e.name for e in os.scandir(folder) if e.name.isdecimal() and _is_folder(e))
     except OSError:
         return []
     paths = [os.path.join(folder, name) for name in names]  # noqa: PTH118
-    return [Member(path, TRITON_CONFIGS.name) for path in paths]
+    return [SourceFile(path, TRITON_CONFIGS.name) for path in paths]
 
 
 @lru_cache(1024)
@@ -251,14 +251,14 @@ def _bound(search: _Search) -> str:
     return f"what is beyond {ENTRIES} names" if search.entries >= ENTRIES else ""
 
 
-def _is_inside(member: Member, root: str) -> bool:
+def _is_inside(member: SourceFile, root: str) -> bool:
     real = os.path.realpath(member.path)
     return real.startswith(os.path.join(os.path.realpath(root), ""))  # noqa: PTH118
 
 
 def _listing(folder: str, most: int | None) -> _Listing:
-    members: list[Member] = []
-    linked: list[Member] = []
+    members: list[SourceFile] = []
+    linked: list[SourceFile] = []
     folders: list[str] = []
     links = passed_over = count = 0
     cut = False
@@ -298,11 +298,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _member(folder: str, entry: os.DirEntry[str]) -> Member | None:
+def _member(folder: str, entry: os.DirEntry[str]) -> SourceFile | None:
     path = os.path.join(folder, entry.name)  # noqa: PTH118 - as the person wrote it
     known = known_format(path)
     wanted = frozenset({known}) if known else _wanted(entry.name)
-    return None if wanted is None else Member(path, known, wanted)
+    return None if wanted is None else SourceFile(path, known, wanted)
 
 
 def _may_be_file(entry: os.DirEntry[str]) -> bool:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from backend.model.problem import Shape
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.triton_lines import LINES, Kernel, find_kernel
+from rocm_tui.ingest.formats.triton_lines import LINES, AutotunedKernel, find_kernel
 
 # Words: each tells the part that it stands in.
 
@@ -80,7 +80,7 @@ class Dtypes(NamedTuple):
     dtypes: tuple[str, ...]
 
 
-class Row(NamedTuple):
+class ChoiceRow(NamedTuple):
     """`name ms percent description`: a choice, its time, its share of the best one's speed.
 
     `percent` is None if unknown; `name` is empty in a version that prints a choice's configuration
@@ -243,10 +243,10 @@ def parse_dtypes(text: str) -> Dtypes:
     return Dtypes(tuple(dtypes.rstrip(' ",').split(", ")))
 
 
-def row_of(name: str, ms: str, percent: str, description: str) -> Row:
+def row_of(name: str, ms: str, percent: str, description: str) -> ChoiceRow:
     """The parts of a row that match `NAME`, `NUMBER`, `NUMBER`, and the rest."""
     share = None if percent == "nan" else float(percent)
-    return Row(name, float(ms), share, description.strip(" "))
+    return ChoiceRow(name, float(ms), share, description.strip(" "))
 
 
 _SECONDS = r"(\d{1,12}(?:\.\d{1,12})?) seconds"
@@ -297,7 +297,9 @@ def stats_of(document: Any) -> Stats | None:
         return None
 
 
-Part = Header | Strides | Dtypes | Row | Footer | Stats | Dots | OutOfResource | Kernel
+Part = (
+    Header | Strides | Dtypes | ChoiceRow | Footer | Stats | Dots | OutOfResource | AutotunedKernel
+)
 
 _MAX_TRIES = 8
 """Headers without an end, or rows that are none, that are looked at on one line."""
@@ -410,7 +412,7 @@ def only_part(text: str) -> Part | None:
     before = text[:at]
     if isinstance(part, Footer):
         whole = before in PROCESSES
-    elif isinstance(part, Row):
+    elif isinstance(part, ChoiceRow):
         whole = before in ("", "# ")
     else:
         whole = not before and (text.endswith(")") or not isinstance(part, Header))
@@ -449,7 +451,7 @@ _SETTING = re.compile(r"[A-Za-z_]\w*=")
 _LAST_SETTING = re.compile(r"(?<!\w)[A-Za-z_]\w*=[^ ]*\Z")  # not tried again within a word
 
 
-def _find_row(text: str) -> tuple[int, Row] | None:
+def _find_row(text: str) -> tuple[int, ChoiceRow] | None:
     """The row that a clean line holds, and the column where it begins."""
     at = text.find(MS)
     for _ in range(_MAX_TRIES):
@@ -462,7 +464,7 @@ def _find_row(text: str) -> tuple[int, Row] | None:
     return None
 
 
-def _row_at(text: str, at: int) -> tuple[int, Row] | None:
+def _row_at(text: str, at: int) -> tuple[int, ChoiceRow] | None:
     """The row whose ` ms ` stands at `at`."""
     share, _, description = text[at + len(MS) :].lstrip(" ").partition(" ")
     if not share.endswith("%"):

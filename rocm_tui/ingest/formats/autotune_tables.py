@@ -2,8 +2,8 @@
 
 A log may hold several processes' output. Where a prefix names the process, each has tables of its
 own. Where none does, a header ends the table before it, unless what follows shows that two
-processes write at once (see `Doubt`): then a line goes to the one open table that it can belong to
-by its numbers, and a line that could belong to two, or to none, is a problem and not a guess.
+processes write at once (see `Overlap`): then a line goes to the one open table that it can belong
+to by its numbers, and a line that could belong to two, or to none, is a problem and not a guess.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from backend.model.tuning import Seconds, State, Tuning
 from rocm_tui.harmless import clean_bytes
 from rocm_tui.ingest.formats.autotune_lines import (
     BEFORE,
+    ChoiceRow,
     Dots,
     Dtypes,
     Footer,
@@ -30,7 +31,6 @@ from rocm_tui.ingest.formats.autotune_lines import (
     Origin,
     OutOfResource,
     Part,
-    Row,
     Stats,
     Strides,
     all_known,
@@ -40,7 +40,7 @@ from rocm_tui.ingest.formats.autotune_lines import (
     segments,
 )
 from rocm_tui.ingest.formats.reader import Complaints, timed_choice
-from rocm_tui.ingest.formats.triton_lines import REACH, Kernel, KernelLog
+from rocm_tui.ingest.formats.triton_lines import REACH, AutotunedKernel, KernelLog
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
 SHOWN = 10
@@ -68,7 +68,7 @@ class Block:
     touched: int
     strides: tuple[Shape | None, ...] | None = None
     dtypes: tuple[str, ...] | None = None
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ChoiceRow] = field(default_factory=list)
     footer: Footer | None = None
     stats: Stats | None = None
     ended: bool = False
@@ -103,7 +103,7 @@ class Block:
         else:
             self.dtypes = part.dtypes
 
-    def takes_row(self, row: Row) -> bool:
+    def takes_row(self, row: ChoiceRow) -> bool:
         """Whether `row` can be the next row: sorted, its name new, its share as the times say."""
         if self.footer or self.ended:
             return False
@@ -113,9 +113,9 @@ class Block:
             return False
         return _share_fits(self.rows[0].ms, row)
 
-    def takes(self, part: Row | Strides | Dtypes | Footer) -> bool:
+    def takes(self, part: ChoiceRow | Strides | Dtypes | Footer) -> bool:
         """Whether what a line says can belong to it, by its numbers."""
-        if isinstance(part, Row):
+        if isinstance(part, ChoiceRow):
             return self.takes_row(part)
         if isinstance(part, Footer):
             return self.takes_footer(part)
@@ -173,7 +173,7 @@ class Block:
             return self.footer.num_choices
         return self.stats.num_choices if self.stats else None
 
-    def _choice(self, row: Row) -> Choice:
+    def _choice(self, row: ChoiceRow) -> Choice:
         description = row.description
         if self.header.quoted:  # inside a CSV cell quotes are doubled
             description = description.replace('""', '"')
@@ -181,7 +181,7 @@ class Block:
         return timed_choice(row.ms, row.name or None, None, sys.intern(description))
 
 
-def _share_fits(best: float, row: Row) -> bool:
+def _share_fits(best: float, row: ChoiceRow) -> bool:
     """Whether best / row is the printed share, given that both times were rounded to 4 places."""
     if row.percent is None or not math.isfinite(row.ms):
         return row.percent is None or row.percent == 0.0
@@ -250,7 +250,7 @@ class OpenTables:
         return list(takewhile(lambda block: offset - block.touched > PATIENCE, self))
 
 
-TablePart = Row | Strides | Dtypes | Footer
+TablePart = ChoiceRow | Strides | Dtypes | Footer
 
 
 @dataclass(slots=True)
@@ -264,7 +264,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Doubt:
+class Overlap:
     """A header came while tables of its stream had no end yet.
 
     Either those are over and their ends are missing, or two processes write into one stream without
@@ -338,7 +338,7 @@ class LogProblems:
         return problems
 
 
-def row_problem(row: Row, takers: int) -> str:
+def row_problem(row: ChoiceRow, takers: int) -> str:
     why = "could belong to several tables" if takers else "belongs to no open table"
     return f"the row of {row.label[:100]} ({row.ms:g} ms) {why}"
 
@@ -369,7 +369,7 @@ class LogParser:
         self.source = source
         self._sources = (source,)
         self._open = OpenTables()
-        self._doubts: dict[str, Doubt] = {}
+        self._doubts: dict[str, Overlap] = {}
         self._closed: dict[str, Block] = {}
         self._stats: dict[str, list[Stats]] = {}
         self._changed: dict[int, Block] = {}
@@ -424,7 +424,7 @@ class LogParser:
     # What a line does
 
     def _take(self, part: Part, who: Origin, end: int, place: int) -> None:
-        if isinstance(part, (Row, Strides, Dtypes, Footer)):
+        if isinstance(part, (ChoiceRow, Strides, Dtypes, Footer)):
             self._of_a_table(part, who, end, place)
         elif isinstance(part, Header):
             self._header(part, who, end, place)
@@ -432,12 +432,12 @@ class LogParser:
             self._statistics(part, who)
         elif isinstance(part, Dots):
             self._ellipsis(who)
-        elif isinstance(part, Kernel):
+        elif isinstance(part, AutotunedKernel):
             self._kernel(part, who, end)
         elif isinstance(part, OutOfResource):
             self._problems.add("out of resource", place, part.what)
 
-    def _kernel(self, kernel: Kernel, who: Origin, end: int) -> None:
+    def _kernel(self, kernel: AutotunedKernel, who: Origin, end: int) -> None:
         if kernel.name is not None:
             self._until = max(self._until, end + REACH)
         tuning = self._kernels.take(kernel, who.key, who.rank)
@@ -458,7 +458,7 @@ class LogParser:
         rivals = list(self._open.of(who.key))
         block = self._begin(header, who, end, place)
         if rivals:
-            self._doubts.setdefault(who.key, Doubt(rivals)).begin(block)
+            self._doubts.setdefault(who.key, Overlap(rivals)).begin(block)
 
     def _of_a_table(self, part: TablePart, who: Origin, end: int, place: int) -> None:
         stream = self._open.stream(who)
@@ -468,14 +468,14 @@ class LogParser:
             if doubt.refuted_by(part):
                 self._deal_out(stream, doubt)
                 return
-        if isinstance(part, Row):
+        if isinstance(part, ChoiceRow):
             self._row(part, who, end, place)
         elif isinstance(part, Footer):
             self._footer(part, who, end, place)
         else:
             self._operands(part, who, end)
 
-    def _deal_out(self, stream: str, doubt: Doubt) -> None:
+    def _deal_out(self, stream: str, doubt: Overlap) -> None:
         """Two processes write into this stream: give each line since then to whom it fits."""
         del self._doubts[stream]
         for block in doubt.newer:
@@ -508,7 +508,7 @@ class LogParser:
             takers[0].put_operands(part)
             self._touch(takers[0], end)
 
-    def _row(self, row: Row, who: Origin, end: int, place: int) -> None:
+    def _row(self, row: ChoiceRow, who: Origin, end: int, place: int) -> None:
         near = self._reachable(who)
         if len(near) == 1 and near[0].elided and not near[0].takes_row(row):
             self._close(near[0])  # the dots hid the beginning of another table
@@ -613,7 +613,7 @@ class LogParser:
             what = f"no rows follow AUTOTUNE {block.header.text}"
             self._problems.add("empty", block.place, what)
 
-    def _end_doubt(self, doubt: Doubt) -> None:
+    def _end_doubt(self, doubt: Overlap) -> None:
         """Its older tables are over."""
         for block in doubt.rest:
             if block in self._open:

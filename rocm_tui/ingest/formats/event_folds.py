@@ -53,7 +53,7 @@ MOST_STATUS = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TuningProgress:
     """Of a tuning that goes on."""
 
     state: ActivityState
@@ -137,7 +137,7 @@ class ActivityFold:
             return known
         return not is_released(self._source)
 
-    def changed(self, running: Progress | None) -> list[ActivitySeen]:
+    def changed(self, running: TuningProgress | None) -> list[ActivitySeen]:
         """What the process does now, if that is news; `running` is what it tunes."""
         now = self._now(running)
         if now is None or now == self._sent or self._session is None:
@@ -145,7 +145,7 @@ class ActivityFold:
         self._sent = now
         return [ActivitySeen(self._source, self._session.id, now)]
 
-    def _now(self, running: Progress | None) -> Activity | None:
+    def _now(self, running: TuningProgress | None) -> Activity | None:
         told = self._told
         if told is None:
             return None
@@ -273,17 +273,17 @@ class TuningFold:
         self.timed += 1
         self.outcomes[hash] = ms
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> TuningProgress | None:
         """How far it is; None where all is done but to say what was selected."""
         op, when = self.op, self.when
         if self.awaited is not None:
-            return Progress("waiting", op, finite(self.awaited.when), 0, 0, self.awaited.rank)
+            return TuningProgress("waiting", op, finite(self.awaited.when), 0, 0, self.awaited.rank)
         if self.benchmarking or self.timed:
             done, total = len(self.outcomes), len(self.choices)
-            return Progress("tuning", op, when, done, total) if done < total else None
+            return TuningProgress("tuning", op, when, done, total) if done < total else None
         compiled = [choice for choice in self.choices.values() if provider(choice) != "aten"]
         done = self.compiled + len(self.outcomes)
-        return Progress("precompiling", op, when, min(done, len(compiled)), len(compiled))
+        return TuningProgress("precompiling", op, when, min(done, len(compiled)), len(compiled))
 
     def result(self) -> Tuning:
         ends = self.outcomes

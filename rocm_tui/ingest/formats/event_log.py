@@ -32,8 +32,8 @@ from rocm_tui.ingest.formats.event_folds import (
     ActivityFold,
     GraphFolds,
     OfTuning,
-    Progress,
     TuningFold,
+    TuningProgress,
     cleaned,
     finite,
 )
@@ -190,7 +190,7 @@ class EventLog:
         self._changed = {}
         return records
 
-    def _progress(self) -> Progress | None:
+    def _progress(self) -> TuningProgress | None:
         """Of the latest tuning that goes on."""
         running = (fold for fold in reversed(self._folds.values()) if fold.state == "running")
         return next((found for fold in running if (found := fold.progress())), None)

@@ -26,7 +26,7 @@ class NotReadable(Exception):
     """The content is no whole document of its format: half written, or damaged."""
 
 
-class Told(list[Record]):
+class DocumentRecords(list[Record]):
     """All that a document tells, and its `share` of what many may tell together, which is to be
     kept as long as that holds."""
 

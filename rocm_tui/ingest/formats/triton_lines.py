@@ -27,7 +27,7 @@ REACH = 4096
 """Bytes behind the first line in which the other three stand."""
 
 
-class Kernel(NamedTuple):
+class AutotunedKernel(NamedTuple):
     """What one line, or several, say of an autotuned kernel; None is not said."""
 
     name: str | None = None
@@ -35,9 +35,9 @@ class Kernel(NamedTuple):
     seconds: float | None = None
     config: str | None = None
 
-    def then(self, later: Kernel) -> Kernel:
+    def then(self, later: AutotunedKernel) -> AutotunedKernel:
         """What this and a later line say together."""
-        return Kernel(
+        return AutotunedKernel(
             self.name,
             self.key if later.key is None else later.key,
             self.seconds if later.seconds is None else later.seconds,
@@ -50,7 +50,7 @@ _SECONDS = re.compile(r"finished after (\d{1,12}(?:\.\d{1,12})?)s\b")
 _SETTING = re.compile(r"([A-Za-z_]\w{0,99}): ([^,;]{1,300})(?:, *)?")
 
 
-def find_kernel(text: str) -> tuple[int, Kernel] | None:
+def find_kernel(text: str) -> tuple[int, AutotunedKernel] | None:
     """What a clean line says of it, and the column where that begins."""
     at, name = text.find(MARKER), None
     if at >= 0:
@@ -64,7 +64,7 @@ def find_kernel(text: str) -> tuple[int, Kernel] | None:
     key = text.find(_REST[0])
     seconds = _SECONDS.search(text)
     best = text.find(_REST[2])
-    kernel = Kernel(
+    kernel = AutotunedKernel(
         name,
         text[key + len(_REST[0]) :].rstrip(" ,")[:300] if key >= 0 else None,
         float(seconds[1]) if seconds else None,
@@ -107,9 +107,9 @@ class KernelLog:
 
     def __init__(self, source: str) -> None:
         self._sources = (source,)
-        self._begun: dict[str, Kernel] = {}
+        self._begun: dict[str, AutotunedKernel] = {}
 
-    def take(self, kernel: Kernel, stream: str, rank: int | None) -> Tuning | None:
+    def take(self, kernel: AutotunedKernel, stream: str, rank: int | None) -> Tuning | None:
         """Take what a line of a stream, of that rank, says; the tuning if it completes one."""
         if kernel.name is None:
             before = self._begun.get(stream)
@@ -122,7 +122,7 @@ class KernelLog:
         self._begun.pop(stream, None)
         return self._tuning(kernel, rank)
 
-    def _tuning(self, kernel: Kernel, rank: int | None) -> Tuning:
+    def _tuning(self, kernel: AutotunedKernel, rank: int | None) -> Tuning:
         """What is known: which configuration was taken. Nobody says how fast it is."""
         return Tuning(
             op=TRITON,

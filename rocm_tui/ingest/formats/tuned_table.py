@@ -34,10 +34,10 @@ from rocm_tui.ingest.formats.reader import (
     LOGS,
     TABLES,
     Complaints,
+    DocumentRecords,
     Format,
     NotReadable,
     StreamReader,
-    Told,
     WholeLines,
 )
 from rocm_tui.ingest.records import Record, Seen
@@ -55,11 +55,11 @@ MOST_PROBLEMS = 20
 """Lines that are no rows, of each kind, that are listed of one file."""
 
 
-class Share:
+class RowQuota:
     """How many entries a source has told. It counts among those of all tables as long as it lives,
     but for one of the same source, which takes its place."""
 
-    _all: ClassVar[WeakSet[Share]] = WeakSet()
+    _all: ClassVar[WeakSet[RowQuota]] = WeakSet()
 
     def __init__(self, source: str) -> None:
         self._source, self.told = source, 0
@@ -83,7 +83,7 @@ class TableReader:
         self._whole = WholeLines(MAX_LINE)
         self._number = 1
         self._open = False
-        self.share, self._full = Share(source), False
+        self.share, self._full = RowQuota(source), False
         self._last: tuple[bytes, Entry] | None = None
 
     def feed(self, data: bytes) -> list[Record]:
@@ -147,9 +147,9 @@ class TableReader:
         return [] if same else self._seen(line, before.line)
 
 
-def records_of(table: Table, problem: Callable[[Entry], Problem]) -> Told:
+def records_of(table: Table, problem: Callable[[Entry], Problem]) -> DocumentRecords:
     """All that a whole table tells, as far as there is room; what it tells last is listed first."""
-    complaints, share = Complaints(table.path, MOST_PROBLEMS), Share(table.path)
+    complaints, share = Complaints(table.path, MOST_PROBLEMS), RowQuota(table.path)
     share.told = min(len(table.entries), share.room)
     records: list[Record] = [
         seen(table.tuner, entry, problem, table.path) for entry in table.entries[: share.told]
@@ -158,7 +158,7 @@ def records_of(table: Table, problem: Callable[[Entry], Problem]) -> Told:
         records += complaints.about(MORE)
     for fault in table.problems:
         records += complaints.about(fault.what, fault.line, fault.what)
-    return Told(records[::-1], share)
+    return DocumentRecords(records[::-1], share)
 
 
 def seen(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: str) -> Seen:
@@ -239,7 +239,7 @@ def _packed_lines(tuner: str, data: bytes, source: str) -> list[Record]:
     except ValueError as error:
         raise NotReadable(clean(str(error))) from error
     reader = TableReader(tuner_named(tuner), source)
-    return Told((*reader.feed(text), *reader.close()), reader.share)
+    return DocumentRecords((*reader.feed(text), *reader.close()), reader.share)
 
 
 def _document(tuner: str, data: bytes, source: str) -> list[Record]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from backend.counted import counted
 from rocm_tui.session.model import Row
-from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, QueryField
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, FieldValues, QueryField
 
 _LAST = re.compile(r"""(?:\A|[\s(|!-])([^\s()|!"'-][^\s()|"']*)\Z""")
 """The word at the end, without what turns it round."""
@@ -24,7 +24,7 @@ ORDERS = {"save": "keep this filter under a name", "forget": "a saved filter"}
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Suggestion:
     """A way to go on: the whole filter then, what of it is new, and a word on it."""
 
     text: str
@@ -35,31 +35,33 @@ class Offer:
 class Completion:
     """Of the filters over some rows; what their fields say is counted once."""
 
-    def __init__(self, rows: Sequence[Row], facts: Facts, saved: Mapping[str, str]) -> None:
+    def __init__(self, rows: Sequence[Row], facts: FieldValues, saved: Mapping[str, str]) -> None:
         self._rows = rows
         self._facts = facts
         self._saved = saved
         self._values: dict[str, tuple[Counter[str], Counter[str]]] = {}
 
-    def offers(self, text: str) -> list[Offer]:
+    def offers(self, text: str) -> list[Suggestion]:
         """The best first; none where the last word is complete, or nothing can follow it."""
         return list(self._offers(text))[:_MOST]
 
-    def _offers(self, text: str) -> Iterator[Offer]:
+    def _offers(self, text: str) -> Iterator[Suggestion]:
         if not text.strip():
-            yield from (Offer(f"@{name}", f"@{name}", what) for name, what in self._saved.items())
+            yield from (
+                Suggestion(f"@{name}", f"@{name}", what) for name, what in self._saved.items()
+            )
             yield from (_of_field("", field) for field in FIELDS)
             return
         word, before = last_word(text)
         if not word:
             return
         if before.split()[-1:] == ["forget"]:
-            yield from (Offer(before + name, name, what) for name, what in self._saved.items())
+            yield from (Suggestion(before + name, name, what) for name, what in self._saved.items())
             return
         if word.startswith("@"):
             for name, what in self._saved.items():
                 if name.startswith(word[1:]) and name != word[1:]:
-                    yield Offer(f"{before}@{name}", f"@{name}", what)
+                    yield Suggestion(f"{before}@{name}", f"@{name}", what)
             return
         found = _CONDITION.match(word)
         if found is None:
@@ -71,24 +73,24 @@ class Completion:
             return
         if field.kind == "number" and sign not in ":=":
             if not value:
-                yield Offer(text, field.example, field.about)
+                yield Suggestion(text, field.example, field.about)
             return
         done, comma, part = value.rpartition(",")
         yield from self._of_value(f"{before}{name}{sign}{done}{comma}", field, part.lower())
 
-    def _of_word(self, before: str, word: str) -> Iterator[Offer]:
+    def _of_word(self, before: str, word: str) -> Iterator[Suggestion]:
         """Fields that begin so, then the values that do."""
         for field in FIELDS:
             if any(name.startswith(word) for name in (field.name, *field.also)):
                 yield _of_field(before, field)
         for name in _OFFERED:
             for offer in self._of_value(f"{before}{name}:", BY_NAME[name], word):
-                yield Offer(offer.text, f"{name}:{offer.word}", offer.about)
+                yield Suggestion(offer.text, f"{name}:{offer.word}", offer.about)
         for order, about in ORDERS.items():
             if order.startswith(word) and (order == "forget" or before.strip()):
-                yield Offer(f"{before}{order} ", f"{order} NAME", about)
+                yield Suggestion(f"{before}{order} ", f"{order} NAME", about)
 
-    def _of_value(self, before: str, field: QueryField, part: str) -> Iterator[Offer]:
+    def _of_value(self, before: str, field: QueryField, part: str) -> Iterator[Suggestion]:
         """What rows are called begins so; else other names of theirs."""
         for values in self.values(field):
             found = [pair for pair in values.most_common() if pair[0].startswith(part)]
@@ -96,7 +98,7 @@ class Completion:
                 if value != part:
                     written = f'"{value}"' if _AMBIGUOUS.search(value) else value
                     about = counted(count, "tuning")
-                    yield Offer(before + written, value, about)
+                    yield Suggestion(before + written, value, about)
             if found:
                 return
 
@@ -119,9 +121,9 @@ def last_word(text: str) -> tuple[str, str]:
     return (found[1], text[: found.start(1)]) if found else ("", text)
 
 
-def _of_field(before: str, field: QueryField) -> Offer:
+def _of_field(before: str, field: QueryField) -> Suggestion:
     sign = field.example[len(field.name)]
-    return Offer(f"{before}{field.name}{sign}", f"{field.name}{sign}", field.about)
+    return Suggestion(f"{before}{field.name}{sign}", f"{field.name}{sign}", field.about)
 
 
 def _shown(field: QueryField, value: object) -> tuple[str, ...]:

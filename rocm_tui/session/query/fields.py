@@ -335,7 +335,7 @@ SEARCHED = QueryField("text", "word", searched, "bare words: anything that a row
 """What bare words are compared with. It is no name that can be typed."""
 
 
-class Facts:
+class FieldValues:
     """What the fields say of the rows, read again only when a row has changed."""
 
     def __init__(self, known: Known | None = None) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rocm_tui.session.model import Row
-from rocm_tui.session.query.fields import BY_NAME, SEARCHED, Facts, QueryField, Value, Words
+from rocm_tui.session.query.fields import BY_NAME, SEARCHED, FieldValues, QueryField, Value, Words
 from rocm_tui.session.query.grammar import Either, IsKnown, Not, OneOf, Query, Text, Within
 
 Predicate = Callable[[Row], bool]
 
 
-def predicate(query: Query, facts: Facts) -> Predicate:
+def predicate(query: Query, facts: FieldValues) -> Predicate:
     """Whether a row passes; what its fields say is kept in `facts`."""
     if isinstance(query, Text):
         return _text(query.text, facts)
@@ -55,7 +55,7 @@ def _either(terms: list[Predicate]) -> Predicate:
     return passes
 
 
-def _text(text: str, facts: Facts) -> Predicate:
+def _text(text: str, facts: FieldValues) -> Predicate:
     read = facts.reader(SEARCHED)
 
     def holds(row: Row) -> bool:
@@ -65,7 +65,7 @@ def _text(text: str, facts: Facts) -> Predicate:
     return holds
 
 
-def _words(query: OneOf, facts: Facts) -> Predicate:
+def _words(query: OneOf, facts: FieldValues) -> Predicate:
     field = BY_NAME[query.field]
     read = facts.reader(field)
     fits: Callable[[Words], bool]
@@ -103,7 +103,7 @@ def globbed(parts: list[str], word: str) -> bool:
     return word.endswith(last) and len(word) - len(last) >= at
 
 
-def _number(query: Within, facts: Facts) -> Predicate:
+def _number(query: Within, facts: FieldValues) -> Predicate:
     read = facts.reader(BY_NAME[query.field])
     if len(query.ranges) == 1:
         only = query.ranges[0].holds
@@ -121,7 +121,7 @@ def _number(query: Within, facts: Facts) -> Predicate:
     return passes_any
 
 
-def ordered(rows: Sequence[Row], field: QueryField, facts: Facts, reverse: bool) -> list[Row]:
+def ordered(rows: Sequence[Row], field: QueryField, facts: FieldValues, reverse: bool) -> list[Row]:
     """`rows`, newest first, by a field: as it says, or `reverse`."""
     place = placer(field, facts)
     known = [(at, row) for row in rows if (at := place(row)) is not None]
@@ -133,7 +133,7 @@ def ordered(rows: Sequence[Row], field: QueryField, facts: Facts, reverse: bool)
     return [row for _, row in known] + unknown
 
 
-def placer(field: QueryField, facts: Facts) -> Callable[[Row], float | str | None]:
+def placer(field: QueryField, facts: FieldValues) -> Callable[[Row], float | str | None]:
     """Where a row stands by a field: its number, or its first word; None where it has none."""
     if field.place is not None:
         return field.place

@@ -15,7 +15,7 @@ from textual.widgets import Input
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line
 from rocm_tui.session.numbers import shorten
-from rocm_tui.session.query.complete import ORDERS, Offer
+from rocm_tui.session.query.complete import ORDERS, Suggestion
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 
@@ -56,11 +56,11 @@ class Offers(LineView, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(id="offers")
-        self._offers: Sequence[Offer] = ()
+        self._offers: Sequence[Suggestion] = ()
         self.chosen: int | None = None
         self._fault = ""
 
-    def put(self, offers: Sequence[Offer], chosen: int | None) -> None:
+    def put(self, offers: Sequence[Suggestion], chosen: int | None) -> None:
         """Show these; `chosen` is the one that stands in the line."""
         self._offers, self.chosen = offers, chosen
         self.cursor = chosen or 0
@@ -152,7 +152,7 @@ class FilterBar(Horizontal):
 
     def __init__(
         self,
-        offers: Callable[[str], list[Offer]],
+        offers: Callable[[str], list[Suggestion]],
         past: Callable[[], Sequence[str]],
         check: Callable[[str], str],
         shown: Offers,
@@ -168,7 +168,7 @@ class FilterBar(Horizontal):
         self._check = check
         self._list = shown
         self._typed = ""
-        self._offers: list[Offer] = []
+        self._offers: list[Suggestion] = []
         self._place = 0
         self._set: str | None = None
 

@@ -25,7 +25,7 @@ from rocm_tui.render.tuned_tables import beside_lines
 from rocm_tui.session import stats
 from rocm_tui.session.grouping import GROUPS, Arrangement
 from rocm_tui.session.model import Row
-from rocm_tui.session.query.complete import Completion, Offer, last_word
+from rocm_tui.session.query.complete import Completion, Suggestion, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
 from rocm_tui.tui.base import BaseApp
 from rocm_tui.tui.watch_keys import bindings
@@ -465,7 +465,7 @@ class Panes(Vertical):
         """Return the first fault of a filter, or an empty string."""
         return next((fault.what for fault in self._read(text).faults), "")
 
-    def _offers(self, text: str) -> list[Offer]:
+    def _offers(self, text: str) -> list[Suggestion]:
         if self._completion is None:
             self._completion = self.table.completion(self.saved_filters)
         return self._completion.offers(text)

@@ -20,12 +20,12 @@ from rocm_tui.render.shares import SHARES
 from rocm_tui.render.table import GAP, Line, Slot, Span, fit, heading, natural, short_op, slot_at
 from rocm_tui.session.grouping import (
     Arrangement,
-    Differing,
+    DifferingFacets,
     Entry,
     Folded,
     Heading,
-    News,
     SourceNames,
+    UnseenRows,
     arrange,
     folds,
     names_of,
@@ -33,7 +33,7 @@ from rocm_tui.session.grouping import (
 )
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion
-from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, FieldValues, Known, QueryField
 from rocm_tui.session.query.grammar import Query
 from rocm_tui.session.query.match import ordered, placer
 from rocm_tui.session.sessions import short_names
@@ -90,7 +90,7 @@ class TuningLines:
         self._wants: dict[str, int] = {}
         self._hidden = _hidden()
         self._names: Mapping[str, str] = {}
-        self._differing = Differing()
+        self._differing = DifferingFacets()
         self._sources = SourceNames()
 
     def measure(self, rows: list[Row], by: str) -> None:
@@ -179,7 +179,7 @@ class TuningsTable(LineView):
         self.arrangement = Arrangement()
         self.total = 0
         self.unseen = 0
-        self._news = News()
+        self._news = UnseenRows()
         self.sort = BY_NAME["age"]
         self.reverse = False
         self.filter = ""
@@ -188,7 +188,7 @@ class TuningsTable(LineView):
         self._follow = True
         self._jobs: Sequence[Job] = ()
         self._query: Query | None = None
-        self._facts: Facts | None = None
+        self._facts: FieldValues | None = None
         self._lines = TuningLines()
 
     @property
@@ -203,10 +203,10 @@ class TuningsTable(LineView):
         return self.entries[self.cursor] if self.cursor < len(self.entries) else None
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> FieldValues:
         """The values of the fields, as far as the sessions are known."""
         if self._facts is None:
-            self._facts = Facts(Known(cast(BaseApp, self.app).feed.model.sessions))
+            self._facts = FieldValues(Known(cast(BaseApp, self.app).feed.model.sessions))
         return self._facts
 
     @property

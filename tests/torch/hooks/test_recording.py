@@ -20,7 +20,7 @@ from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record
 from rocm_tui.report.sessions import session_rows
 from rocm_tui.session.model import Model
-from rocm_tui.session.sessions import Process
+from rocm_tui.session.sessions import SessionProcess
 from tests.support.hooked import logs_of
 from tests.support.torch_models import child_env
 
@@ -70,11 +70,13 @@ class Seen:
                     if not states or states[-1] != now:
                         states.append(now)
 
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[SessionProcess]:
         with self._lock:
             return [row.process for row in session_rows(self.model)]
 
-    def until(self, what: str, *states: ActivityState, seconds: float = 120.0) -> list[Process]:
+    def until(
+        self, what: str, *states: ActivityState, seconds: float = 120.0
+    ) -> list[SessionProcess]:
         """Wait until the processes of the job, as they are listed, are in these states."""
         end = time.monotonic() + seconds
         while True:

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import pytest
 
 from rocm_tui.cli.entry import main
-from rocm_tui.ingest.formats.tuned_table import Share
+from rocm_tui.ingest.formats.tuned_table import RowQuota
 from rocm_tui.render.compare import change
 
 HEAD = "gfx,cu_num,M,N,K,q_dtype_w,libtype,kernelId,splitK,us,kernelName,tflops,bw,errRatio\n"
@@ -92,7 +92,9 @@ def test_tables_that_are_not_read_whole_are_not_compared(
 ) -> None:
     """Else what was not read would count as lacking, and no key of it as slower."""
     monkeypatch.setattr("rocm_tui.ingest.formats.tuned_table.MOST_ROWS", 2)
-    monkeypatch.setattr(Share, "_all", WeakSet())  # another test's tables may not be collected yet
+    monkeypatch.setattr(
+        RowQuota, "_all", WeakSet()
+    )  # another test's tables may not be collected yet
     monkeypatch.setattr("rocm_tui.ingest.formats.tuned_table._LOOK", 1)
     code, out, err = compared(capsys, *two, "--fail-on-regression", "10")
     assert (code, out) == (1, "") and "name fewer tables" in err

@@ -39,7 +39,7 @@ from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import ActivitySeen
 from rocm_tui.render.sessions import state_text
 from rocm_tui.session.model import Model
-from rocm_tui.session.sessions import Process, Processes
+from rocm_tui.session.sessions import Processes, SessionProcess
 
 HERE = Session(
     "run-7-1-ab-5",
@@ -143,7 +143,7 @@ def child(cache: Path) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()  # type: ignore[union-attr]
 
 
-def only(cache: Path) -> Process:
+def only(cache: Path) -> SessionProcess:
     model = Model()
     model.apply(read_sources([str(cache)]))
     (process,) = model.processes.all()

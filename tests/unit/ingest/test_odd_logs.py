@@ -8,7 +8,7 @@ import pytest
 
 from backend.model.inductor_kernel import kernel_of
 from backend.model.tuning import Seconds
-from rocm_tui.ingest.formats.autotune_lines import Row, only_part
+from rocm_tui.ingest.formats.autotune_lines import ChoiceRow, only_part
 from rocm_tui.ingest.formats.stderr_log import StderrLog
 from tests.support.format_lab import tunings
 from tests.support.log_lab import BMM, MM, read
@@ -74,8 +74,8 @@ def test_a_table_is_given_up_though_an_older_one_goes_on() -> None:
 
 def test_a_row_is_read_to_its_last_digit() -> None:
     row = only_part("triton_mm_3 0.0123 ms 83.7% BLOCK_M=32")
-    assert row == Row("triton_mm_3", 0.0123, 83.7, "BLOCK_M=32")
-    assert only_part("# triton_mm_3 0.0123 ms 83.7%") == Row("triton_mm_3", 0.0123, 83.7, "")
+    assert row == ChoiceRow("triton_mm_3", 0.0123, 83.7, "BLOCK_M=32")
+    assert only_part("# triton_mm_3 0.0123 ms 83.7%") == ChoiceRow("triton_mm_3", 0.0123, 83.7, "")
     assert only_part("loss # triton_mm_3 0.0123 ms 83.7%") is None
 
 

@@ -128,9 +128,8 @@ def test_of_files_beyond_all_measure_the_first_rows_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All that are followed at once share the room; what is closed leaves it."""
-    monkeypatch.setattr(tuned_table.Share, "_all", WeakSet())  # those of other tests
+    monkeypatch.setattr(tuned_table.RowQuota, "_all", WeakSet())  # those of other tests
     monkeypatch.setattr(tuned_table, "MOST_ROWS", 5)
-    monkeypatch.setattr(tuned_table.Share, "_all", WeakSet())
     monkeypatch.setattr(tuned_table, "_LOOK", 1)
     format = format_named("tunableop")
     assert format is not None and format.stream is not None
@@ -147,9 +146,8 @@ def test_of_files_beyond_all_measure_the_first_rows_are_told(
 def test_documents_share_the_room_with_all_other_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuned_table.Share, "_all", WeakSet())  # those of other tests
+    monkeypatch.setattr(tuned_table.RowQuota, "_all", WeakSet())  # those of other tests
     monkeypatch.setattr(tuned_table, "MOST_ROWS", 5)
-    monkeypatch.setattr(tuned_table.Share, "_all", WeakSet())
     step = '"{}": {{"BLOCK_SIZE_M": 16, "num_warps": 4}}'
     steps = ["{" + ", ".join(step.format(m) for m in range(1, n + 1)) + "}" for n in range(7)]
 

@@ -77,7 +77,7 @@ def test_a_batch() -> None:
         ("GemmStridedBatchedTunableOp_float_TN,tn_50_50_64_B_12_ld_768_768_50", "not told"),
     ],
 )
-def test_what_tunableop_asks_for_that_is_no_problem(line: str, reason: str) -> None:
+def test_what_tunableop_lookups_for_that_is_no_problem(line: str, reason: str) -> None:
     with pytest.raises((NotAProblem, NotARow), match=reason):
         tuned(line)
 

@@ -9,7 +9,7 @@ from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Dropped, Record, Seen
 from rocm_tui.session.difference import difference
-from rocm_tui.session.grouping import Differing, SourceNames, differing, source_of
+from rocm_tui.session.grouping import DifferingFacets, SourceNames, differing, source_of
 from rocm_tui.session.model import Model, newest_first
 from rocm_tui.session.sessions import short_names
 
@@ -41,7 +41,7 @@ def test_between_common_beginning_and_end() -> None:
 
 def test_rows_that_change_a_few_at_a_time() -> None:
     draw, model = random.Random(7), Model()
-    known, sources = Differing(), SourceNames()
+    known, sources = DifferingFacets(), SourceNames()
     called: set[tuple[str, ...]] = set()
     held: set[int] = set()
     seen: set[tuple[str, ...]] = set()

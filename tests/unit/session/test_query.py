@@ -15,7 +15,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.errors import QueryError
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion
-from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, FieldValues, Known
 from rocm_tui.session.query.grammar import EVERYTHING, LONGEST, parse, read
 from rocm_tui.session.query.match import ordered, predicate
 
@@ -44,7 +44,7 @@ ROWS = [
     row("c", "int_mm", dtypes=("torch.int8",) * 2, when=NOW - 90000, state="running"),
     row("d", "bmm", choices=(Choice("bmm", "bmm-x", None, failed=True),)),
 ]  # fmt: skip
-FACTS = Facts(Known(SESSIONS, NOW))
+FACTS = FieldValues(Known(SESSIONS, NOW))
 
 
 def found(text: str) -> str:
@@ -231,13 +231,13 @@ def test_orders() -> None:
 
 def test_nine_conditions_on_five_thousand_rows() -> None:
     rows = [replace(ROWS[at % 4], key=str(at)) for at in range(5000)]
-    facts = Facts(Known(SESSIONS, NOW))
+    facts = FieldValues(Known(SESSIONS, NOW))
     text = "op:mm dtype:bf16 gain>1.2 !pinned device:gfx942 rank:3 lead>2% time>1ms (age<2h | tie)"
     assert len(list(filter(predicate(parse(text), facts), rows))) == 1250
 
 
 def test_rows_that_are_gone_are_forgotten(tmp_path: Path) -> None:
-    facts = Facts(Known(SESSIONS, NOW))
+    facts = FieldValues(Known(SESSIONS, NOW))
     rows = [replace(ROWS[0], key=str(at)) for at in range(100)]
     list(map(predicate(parse("op:mm"), facts), rows))
     facts.keep(rows[:10], 10)

@@ -14,7 +14,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.cli.entry import main
 from rocm_tui.render.shares import SIGNS, share_line
 from rocm_tui.render.tunings import cells
-from rocm_tui.session.graphs import Part, Share, Told
+from rocm_tui.session.graphs import Share, SharePart, Told
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.fields import BY_NAME
 from rocm_tui.tui.widgets.tunings import TuningLines
@@ -117,7 +117,7 @@ def test_no_width_of_a_screen_cuts_a_number() -> None:
     ("told", "style"), [("seen", "strong"), ("measured", "strong"), ("once", ""), ("at most", "")]
 )
 def test_only_a_share_that_was_seen_or_measured_stands_out(told: Told, style: str) -> None:
-    parts = (Part("aaaaaa1", "mlp", 4, 80, 0.4),)
+    parts = (SharePart("aaaaaa1", "mlp", 4, 80, 0.4),)
     line = share_line(Share("llama.py", 80, 0.4, told, parts=parts))
     assert line is not None
     assert line[1] == (f"{SIGNS[told]}40.0 %", style)

@@ -8,7 +8,7 @@ import pytest
 
 from backend.model.tuning import Tuning
 from rocm_tui.session import grouping
-from rocm_tui.session.grouping import News, names_of
+from rocm_tui.session.grouping import UnseenRows, names_of
 from rocm_tui.session.model import Row
 from rocm_tui.tui.widgets.tunings import TuningLines
 
@@ -45,7 +45,7 @@ def test_what_came_is_compared_with_rows_of_its_ids_alone(monkeypatch: pytest.Mo
     monkeypatch.setattr(grouping, "names_of", names)
     rows = [row(n, "mm", *["of the log"] * (n == 7)) for n in range(500)]
     came = [row(500, "mm"), row(501, "mm", "of the log"), row(502, "mm", "0000009")]
-    told = News()
+    told = UnseenRows()
     told.take(rows, [*came, *rows])
     assert set(asked) == {rows[7], rows[9], *came}
     assert told.count([*came, *rows]) == told.count(came[:1]) == 1

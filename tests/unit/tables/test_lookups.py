@@ -8,7 +8,7 @@ import pytest
 
 from backend.model.problem import Problem
 from backend.tables.model import Device
-from rocm_tui.ingest.lookups import Ask, Asked, Tally, asked_in, product_key
+from rocm_tui.ingest.lookups import Lookup, LookupCounts, Lookups, product_key, read_lookups
 from rocm_tui.render.cover import cover_notes
 from rocm_tui.tables.coverage import cover
 
@@ -35,15 +35,15 @@ CALL = (
 )
 
 
-def read(tmp_path: Path, *lines: str) -> Asked:
+def read(tmp_path: Path, *lines: str) -> Lookups:
     log = tmp_path / "server.log"
     log.write_text("\n".join(lines) + "\n")
-    asked = Asked()
-    asked_in(log, asked)
+    asked = Lookups()
+    read_lookups(log, asked)
     return asked
 
 
-def only(tmp_path: Path, *lines: str) -> tuple[Ask, Tally]:
+def only(tmp_path: Path, *lines: str) -> tuple[Lookup, LookupCounts]:
     ((ask, tally),) = read(tmp_path, *lines).tallies.items()
     return ask, tally
 
