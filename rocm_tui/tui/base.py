@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
 
 _P = ParamSpec("_P")
 _Answer = TypeVar("_Answer")
+_Item = TypeVar("_Item")
 
 SCREENS: Mapping[str, str] = {
     "compare": "compare.CompareScreen",
@@ -310,6 +311,12 @@ class BaseScreen(_MountedScreen[None]):
     def on_mount(self) -> None:
         if keys := footer_keys(type(self).BINDINGS):
             self.show_keys(keys)
+
+    def require(self, item: _Item | None, name: str) -> _Item | None:
+        """Return the item under the cursor, a `name`; say so where there is none."""
+        if item is None:
+            self.program.warn(f"No {name} is under the cursor.")
+        return item
 
     def update(self) -> None:
         """Show what is known now: the model, the pins or the jobs may have changed."""

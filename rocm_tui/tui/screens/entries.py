@@ -82,7 +82,8 @@ class EntriesGrid(Grid):
     @property
     def current(self) -> TableRow | None:
         """The entry under the cursor."""
-        return self._shelf[self._numbers[self.at]] if self.at < len(self._numbers) else None
+        number = self.pick(self._numbers)
+        return None if number is None else self._shelf[number]
 
     def show(self, shelf: TableCollection, numbers: Sequence[int]) -> None:
         """Show these; the cursor stays on its entry if that is among them, and if it stood on one
@@ -162,7 +163,6 @@ _RESTS = 1500
 _CALM = 3
 """... and what it took to read them again. So often what a check took nobody writes before the
 next."""
-_NOWHERE = "No entry is under the cursor."
 _SLICE = 0.02
 """Seconds that are looked for at a time; keys are heard between."""
 _NOTHING = "No table of another tuner is among the sources: `rocm-tui watch FILE...` reads them."
@@ -402,17 +402,13 @@ class EntriesScreen(BaseScreen):
             self.app.pop_screen()
 
     def action_copy(self) -> None:
-        current = self._grid.current
-        if current is None:
-            self.program.warn(_NOWHERE)
-        else:
+        current = self.require(self._grid.current, "entry")
+        if current is not None:
             self.program.copy(current.path_line, "the place")
 
     def action_copy_command(self) -> None:
-        current = self._grid.current
-        if current is None:
-            self.program.warn(_NOWHERE)
-        else:
+        current = self.require(self._grid.current, "entry")
+        if current is not None:
             values = values_in_words(current.table, current.entry)
             words = ("rocm-tui", "pin", current.path_line, values)
             self.program.copy(shlex.join(words), "the command, for the solution that you want")

@@ -81,8 +81,7 @@ class HistoryScreen(BaseScreen):
     @property
     def current(self) -> Entry | None:
         """The event under the cursor."""
-        at = self.query_one("#events", Grid).at
-        return self._entries[at] if at < len(self._entries) else None
+        return self.query_one("#events", Grid).pick(self._entries)
 
     def update(self) -> None:
         """Show what is known now; the latest is on top."""
@@ -101,10 +100,10 @@ class HistoryScreen(BaseScreen):
 
     @on(LineView.Chosen, "#events")
     def action_choose(self) -> None:
-        entry = self.current
+        entry = self.require(self.current, "event")
         if entry is None:
-            self.program.warn("No event is under the cursor.")
-        elif entry.event.row is None:
+            return
+        if entry.event.row is None:
             self.program.warn("That is no tuning: there is no row of it in Watch.")
         else:
             back_to_watch(self.app).go_to(entry.event.row)

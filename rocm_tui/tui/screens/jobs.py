@@ -187,8 +187,7 @@ class JobsScreen(BaseScreen):
     @property
     def current(self) -> Job | None:
         """The job under the cursor."""
-        cursor = self.query_one("#jobs", Grid).at
-        return self._jobs[cursor] if cursor < len(self._jobs) else None
+        return self.query_one("#jobs", Grid).pick(self._jobs)
 
     def update(self) -> None:
         """Show the jobs as they are now; the cursor stays on its job."""
@@ -218,24 +217,18 @@ class JobsScreen(BaseScreen):
     def _moved(self) -> None:
         self._describe()
 
-    def _job(self) -> Job | None:
-        """The job under the cursor; says so where none is."""
-        if self.current is None:
-            self.program.warn("No job is under the cursor.")
-        return self.current
-
     def action_cancel(self) -> None:
-        job = self._job()
+        job = self.require(self.current, "job")
         if job is not None and not self.program.jobs.cancel(job.id):
             self.program.warn("That job is over.")
 
     def action_copy_command(self) -> None:
-        job = self._job()
+        job = self.require(self.current, "job")
         if job is not None and job.command:
             self.program.copy(job.command, "the command")
 
     def action_copy(self) -> None:
-        job = self._job()
+        job = self.require(self.current, "job")
         if job is not None:
             text = job.reason or job.outcome or job.title
             self.program.copy(text, "what became of the job" if job.over else "the job")

@@ -24,8 +24,6 @@ from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 
-_NONE = "No pin is under the cursor."
-
 
 class PinsScreen(BaseScreen):
     """The pins above, their history below."""
@@ -61,8 +59,7 @@ class PinsScreen(BaseScreen):
     @property
     def current(self) -> PinStatus | None:
         """The pin under the cursor."""
-        pins, cursor = self._pins or (), self.query_one("#pins", Grid).at
-        return pins[cursor] if cursor < len(pins) else None
+        return self.query_one("#pins", Grid).pick(self._pins or ())
 
     def update(self) -> None:
         """Show the pins as they are now; the cursor stays on its pin."""
@@ -111,32 +108,24 @@ class PinsScreen(BaseScreen):
         if self.is_attached:
             self.run_worker(self._load_history(), group="history", exclusive=True)
 
-    def _current(self) -> PinStatus | None:
-        """The pin under the cursor; says so where none is."""
-        if self.current is None:
-            self.program.warn(_NONE)
-        return self.current
-
     def action_reapply(self) -> None:
         self.program.act(pin_actions.reapply, self.reload)
 
     def action_unpin(self) -> None:
-        if (status := self._current()) is not None:
+        if (status := self.require(self.current, "pin")) is not None:
             self.program.act(pin_actions.unpin, status)
 
     def action_undo(self) -> None:
         self.program.act(pin_actions.undo)
 
     def action_verify(self) -> None:
-        if (status := self._current()) is not None:
+        if (status := self.require(self.current, "pin")) is not None:
             self.program.act(job_actions.verify, status)
 
     def action_verify_all(self) -> None:
-        if self._pins:
+        if self.require(self.current, "pin") is not None and self._pins:
             self.program.act(job_actions.verify_all, self._pins)
-        else:
-            self.program.warn(_NONE)
 
     def action_copy(self) -> None:
-        if (status := self._current()) is not None:
+        if (status := self.require(self.current, "pin")) is not None:
             self.program.copy(status.pin.id, "the pinned tuning's id")

@@ -184,8 +184,7 @@ class ReportPage(Grid):
     @property
     def current(self) -> Row | None:
         """The tuning that the line under the cursor is about."""
-        page = self._page
-        return page.rows[self.at] if page and self.at < len(page.rows) else None
+        return self.pick(self._page.rows) if self._page else None
 
     def wants(self) -> dict[str, int]:
         return {key: want for key, want in super().wants().items() if want}
@@ -359,8 +358,7 @@ class ReportScreen(BaseScreen):
     @property
     def _current(self) -> tuple[Roofline, Point] | None:
         """The tuning under the cursor of the roofline's table."""
-        at = self.page("roofline").at
-        return self._points[at] if at < len(self._points) else None
+        return self.page("roofline").pick(self._points)
 
     @property
     def _unmeasured(self) -> TunedDevice | None:
@@ -388,17 +386,10 @@ class ReportScreen(BaseScreen):
         names = list(PAGES)
         self.action_page(names[(names.index(self._page) + by) % len(names)])
 
-    def _row(self) -> Row | None:
-        """The tuning under the cursor; says so where none is."""
-        row = self.page(self._page).current
-        if row is None:
-            self.program.warn("No tuning is under the cursor.")
-        return row
-
     @on(LineView.Chosen)
     def action_open(self) -> None:
         """Go to the tuning in Watch."""
-        row = self._row()
+        row = self.require(self.page(self._page).current, "tuning")
         if row is not None:
             back_to_watch(self.app).go_to(row)
 
@@ -413,7 +404,7 @@ class ReportScreen(BaseScreen):
         self.update()
 
     def action_copy(self) -> None:
-        row = self._row()
+        row = self.require(self.page(self._page).current, "tuning")
         if row is not None:
             self.program.copy(row.id, "the tuning's id, for show, pin and verify")
 

@@ -70,8 +70,7 @@ class SessionsScreen(BaseScreen):
     @property
     def current(self) -> SessionRow | None:
         """The session under the cursor."""
-        at = self._grid.at
-        return self._rows[at] if at < len(self._rows) else None
+        return self._grid.pick(self._rows)
 
     def update(self) -> None:
         """The model has changed."""
@@ -126,23 +125,17 @@ class SessionsScreen(BaseScreen):
 
     # Keys.
 
-    def _session(self) -> SessionRow | None:
-        """The session under the cursor; says so where none is."""
-        if self.current is None:
-            self.program.warn("No session is under the cursor.")
-        return self.current
-
     @on(LineView.Chosen)
     def action_open(self) -> None:
         """Show its rows alone in Watch."""
-        row = self._session()
+        row = self.require(self.current, "session")
         if row is not None:
             whole = len(self._ids(row)) > 1
             name = row.process.run if whole else row.name
             back_to_watch(self.app).filter_by(f"session:{name}")
 
     def action_mark(self) -> None:
-        row = self._session()
+        row = self.require(self.current, "session")
         if row is None:
             return
         id_ = row.session.id
@@ -167,12 +160,12 @@ class SessionsScreen(BaseScreen):
         self.app.push_screen(SessionComparisonScreen(*named))
 
     def action_report(self) -> None:
-        row = self._session()
+        row = self.require(self.current, "session")
         if row is not None:
             self.program.open_screen("report", row.name, self._ids(row))
 
     def action_output(self) -> None:
-        row = self._session()
+        row = self.require(self.current, "session")
         if row is None:
             return
         if self.program.programs.choose(row.process.run or row.session.id):
@@ -181,7 +174,7 @@ class SessionsScreen(BaseScreen):
             self.program.warn("Its output is not kept: `rocm-tui watch -- CMD` keeps a program's.")
 
     def action_copy(self) -> None:
-        row = self._session()
+        row = self.require(self.current, "session")
         if row is not None:
             self.program.copy(plain(row.name), "the session's id, for compare, ls and session:")
 
@@ -261,15 +254,15 @@ class SessionComparisonScreen(BaseScreen):
     @property
     def current(self) -> Row | None:
         table = self.query_one(PairsTable)
-        return table.pairs[table.at].b.row if table.at < len(table.pairs) else None
+        pair = table.pick(table.pairs)
+        return pair.b.row if pair is not None else None
 
     @on(LineView.Chosen)
     def action_open(self) -> None:
         """Go to the tuning in Watch."""
-        if self.current is None:
-            self.program.warn("No tuning is under the cursor.")
-        else:
-            back_to_watch(self.app).go_to(self.current)
+        row = self.require(self.current, "tuning")
+        if row is not None:
+            back_to_watch(self.app).go_to(row)
 
     def action_copy(self) -> None:
         self.program.copy(f"rocm-tui compare {self._a[0]} {self._b[0]}", "the command")

@@ -170,15 +170,12 @@ class SourcesScreen(BaseScreen):
     @property
     def _source(self) -> SourceStatus | None:
         """The source under the cursor."""
-        at = self._sources.at
-        return self._statuses[at] if at < len(self._statuses) else None
+        return self._sources.pick(self._statuses)
 
     @property
     def _problem(self) -> Trouble | None:
         """The problem under the cursor, for a person who is among the problems."""
-        at = self._trouble.at
-        there = self.focused is self._trouble and at < len(self._problems)
-        return self._problems[at] if there else None
+        return self._trouble.pick(self._problems) if self.focused is self._trouble else None
 
     @on(LineView.CursorMoved)
     @on(DescendantFocus)

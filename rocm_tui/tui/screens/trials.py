@@ -34,7 +34,6 @@ from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 
 _NOTHING = "No compiled graph is known yet. `rocm-tui run --capture -- CMD` records them."
-_NONE = "No graph is under the cursor."
 _UNTRIED = "Nothing was tried in this graph yet: i improves it; g in Watch tries choices."
 _STYLES = {"faster": "good", "slower": "bad", "unclear": "dim"}
 
@@ -197,8 +196,7 @@ class TrialsScreen(BaseScreen):
     @property
     def current(self) -> GraphRow | None:
         """The graph under the cursor."""
-        cursor = self.query_one("#graphs", Grid).at
-        return self._rows[cursor] if cursor < len(self._rows) else None
+        return self.query_one("#graphs", Grid).pick(self._rows)
 
     def update(self) -> None:
         """Show the graphs as they are known now; the cursor stays on its graph."""
@@ -274,22 +272,16 @@ class TrialsScreen(BaseScreen):
         self._describe()
         self.reload()
 
-    def _graph(self) -> GraphRow | None:
-        """The graph under the cursor; says so where none is."""
-        if self.current is None:
-            self.program.warn(_NONE)
-        return self.current
-
     def action_improve(self) -> None:
-        if (row := self._graph()) is not None:
+        if (row := self.require(self.current, "graph")) is not None:
             self.program.act(graph_actions.improve, row)
 
     def action_prove(self) -> None:
-        if (row := self._graph()) is not None:
+        if (row := self.require(self.current, "graph")) is not None:
             self.program.act(graph_actions.prove, row)
 
     def action_pin(self) -> None:
-        if (row := self._graph()) is None:
+        if (row := self.require(self.current, "graph")) is None:
             return
         search = self._searches.get(row.id)
         if isinstance(search, Search):
@@ -298,7 +290,7 @@ class TrialsScreen(BaseScreen):
             self.program.warn("Nothing was searched for this graph yet; i does.")
 
     def action_cancel(self) -> None:
-        if (row := self._graph()) is None:
+        if (row := self.require(self.current, "graph")) is None:
             return
         job = self._job(row)
         if job is None:
@@ -309,7 +301,7 @@ class TrialsScreen(BaseScreen):
     @on(LineView.Chosen, "#graphs")
     async def action_text(self) -> None:
         """Copy the path of the graph's text; `graphs ID --text` prints the text."""
-        if (row := self._graph()) is None:
+        if (row := self.require(self.current, "graph")) is None:
             return
         try:
             text = await to_thread(text_of, self.program.layout, row.id)
@@ -321,5 +313,5 @@ class TrialsScreen(BaseScreen):
         )
 
     def action_copy(self) -> None:
-        if (row := self._graph()) is not None:
+        if (row := self.require(self.current, "graph")) is not None:
             self.program.copy(row.id, "the graph's id, for graphs, improve and prove")

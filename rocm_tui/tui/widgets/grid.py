@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
+from typing import TypeVar
 
 from rich.cells import cell_len
 
 from rocm_tui.render.table import GAP, Cells, Column, Line, Slot, Span, fit, heading, slot_at
 from rocm_tui.session.numbers import quantity
 from rocm_tui.tui.widgets.line_view import LineView
+
+_Item = TypeVar("_Item")
 
 
 class Grid(LineView):
@@ -46,6 +49,10 @@ class Grid(LineView):
     def at(self) -> int:
         """Which of the rows that were put is under the cursor; their number where none is."""
         return self._places[self.cursor] if self.cursor < len(self._places) else len(self._rows)
+
+    def pick(self, items: Sequence[_Item]) -> _Item | None:
+        """Return the one of these, an item for each row, that is under the cursor."""
+        return items[self.at] if self.at < len(items) else None
 
     def go_to(self, row: int) -> None:
         """Put the cursor on one of the rows that were put."""

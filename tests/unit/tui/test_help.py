@@ -11,7 +11,8 @@ import rocm_tui.tui.screens
 import rocm_tui.tui.widgets
 from rocm_tui.render import glossary
 from rocm_tui.render.table import Column
-from rocm_tui.tui.screens.help import key_groups, screen_groups
+from rocm_tui.tui.base import SCREENS, BaseScreen, load_screen
+from rocm_tui.tui.screens.help import KEYBOARDS, HelpScreen, key_groups, screen_groups
 
 PACKAGES = (rocm_tui.render, rocm_tui.tui.screens, rocm_tui.tui.widgets)
 
@@ -36,3 +37,11 @@ def test_every_column_that_has_a_title_and_a_sentence_is_explained() -> None:
 def test_every_key_is_explained() -> None:
     entries = [entry for group in key_groups() for entry in group.entries]
     assert len(entries) > 40 and all(entry.about for entry in entries)
+
+
+def test_every_screen_of_the_table_can_be_loaded_and_its_keys_are_explained() -> None:
+    explained = [binding for _, bindings in KEYBOARDS for binding in bindings]
+    for name in SCREENS:
+        screen = load_screen(name)
+        assert issubclass(screen, BaseScreen), name
+        assert screen is HelpScreen or set(screen.BINDINGS) <= set(explained), name
