@@ -20,6 +20,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
+from backend.model.inductor_kernel import TRITON, inputs_of
 from backend.model.session import Session
 from backend.pins.file import Record
 from backend.pins.store import PinStore
@@ -27,6 +28,7 @@ from rocm_tui.actions.trial import NotTried
 from rocm_tui.actions.trial_program import (
     _ours,
     code_of,
+    copy_times,
     not_launched,
     step_times,
     steps_of,
@@ -334,3 +336,19 @@ def test_a_pinned_kernel_that_no_process_launched_is_told(tmp_path: Path) -> Non
     second = replace(first, inputs="k[2]:B", hash="triton_config-2")
     unseen = replace(first, hash="triton_config-3")
     assert not_launched([first, second, unseen], private) == [second, unseen]
+
+
+def test_the_side_with_pins_has_a_copy_of_what_triton_reads_of_them(tmp_path: Path) -> None:
+    private, name = Layout(tmp_path / "private"), "add.autotune.json"
+    private.root.mkdir()
+    kept = tmp_path / "triton" / ("A" * 52) / name
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"{}")
+    pin = Record(
+        TRITON, inputs_of("add", [4096], "A" * 52), "", "triton_config-1", "", "A" * 52, {},
+        folder=str(tmp_path / "triton"),
+    )  # fmt: skip
+    gone = replace(pin, system_hash="B" * 52)
+    copy_times([pin, gone, replace(pin, op="pointwise")], private)
+    (copy,) = (path for path in private.root.rglob("*") if path.is_file())
+    assert copy == private.root / "autotuned" / ("A" * 52) / name and copy.read_bytes() == b"{}"
