@@ -8,8 +8,7 @@ from dataclasses import replace
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Dropped, Record, Seen
-from rocm_tui.session.difference import difference
-from rocm_tui.session.grouping import DifferingFacets, SourceNames, differing, source_of
+from rocm_tui.session.grouping import DifferingFacets, SourceNames, difference, differing, source_of
 from rocm_tui.session.model import Model, newest_first
 from rocm_tui.session.sessions import short_names
 
