@@ -58,7 +58,7 @@ from backend.tables.ladder import MOE as MOE_TABLES
 from backend.tables.model import Device, Fields, Table
 
 UNTOLD = Device()
-"""Of which nothing is said."""
+"""A device that nothing is said of."""
 MAX_ASKS = 200_000
 """Different questions that are kept of all files: no program has as many, a damaged file may."""
 

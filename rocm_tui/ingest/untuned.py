@@ -30,7 +30,7 @@ class Asks:
 
     @property
     def lines(self) -> int:
-        """Those that ask for something."""
+        """How many lines ask for something."""
         return sum(self.problems.values()) + sum(self.left_out.values())
 
     def add(self, problem: Problem, calls: int = 1) -> None:

@@ -45,7 +45,7 @@ from rocm_tui.launch.run import RUN_LOG, run_id
 
 MOST_LINES = 10_000
 MOST_CHARACTERS = 4_000
-"""Of one line; what is longer goes on in the next."""
+"""Characters of one line; what is longer goes on in the next."""
 _SLACK = 1_000
 """Lines that are dropped in one go."""
 
@@ -456,7 +456,7 @@ class KeptProgram:
 
 
 def kept_programs(layout: Layout) -> list[KeptProgram]:
-    """Those that run before those that have ended, the newest first."""
+    """Return the programs that run, then those that have ended, newest first."""
     found = []
     for log in _newest(layout.sessions):
         session, end = _record(log)

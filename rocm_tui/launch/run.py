@@ -140,7 +140,7 @@ class RunRecord:
 
 
 MOST_OTHERS = 64
-"""Of more ranks under other runs the one of rank 0 alone tells: each would read the logs of all."""
+"""Beyond so many ranks under other runs rank 0 alone reports: each would read the logs of all."""
 TUNE_TOO = "to tune: rocm-tui run --max-autotune -- CMD"
 
 

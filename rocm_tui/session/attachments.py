@@ -144,7 +144,7 @@ class Measurements:
 
 
 def counting(tuning: Tuning, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-    """Of measurements, latest first, those that count: all hot or all cold.
+    """Return the measurements that count, latest first: all hot or all cold.
 
     On a GPU cold ones count, where there are any: the weights of a layer have left the caches when
     a model comes back to it. Elsewhere those that are like the latest.
@@ -176,7 +176,7 @@ Product = tuple[object, ...]
 
 
 def product_of(problem: Problem) -> Product | None:
-    """The same for one product, whoever tells of it; None where its sizes or strides are not told.
+    """Return one key for a product, whoever names it; None where sizes or strides are unknown.
 
     A bias may be spread over the rows already, a size of 1 has any stride, a scale of one number
     any dimensions, and a precision that is not told is the one that float32 products have by

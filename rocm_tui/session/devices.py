@@ -248,7 +248,7 @@ def peak_of(machine: TunedDevice) -> Peak | NoPeak:
 
 
 def published(machine: TunedDevice) -> Peak | None:
-    """Of a device whose figures are published."""
+    """Return the peak of a device whose figures are published, else None."""
     peak = peak_of(machine)
     return peak if isinstance(peak, Peak) else None
 

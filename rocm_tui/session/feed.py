@@ -254,7 +254,7 @@ class FeedState:
 
 
 class Feed:
-    """Those who read at one end, the model at the other. `wake` must not block."""
+    """The threads that read at one end, the model at the other. `wake` must not block."""
 
     def __init__(
         self,

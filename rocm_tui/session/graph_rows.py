@@ -169,7 +169,7 @@ def _times(same: Sequence[GraphSeen]) -> GraphTimes:
 
 
 Choices = Mapping[str, Choice]
-"""Those of a tuning by their hashes."""
+"""The choices of a tuning by their hashes."""
 
 
 def tell_graphs(model: Model, layout: Layout) -> list[GraphTold]:
@@ -223,7 +223,7 @@ def tunings_of(model: Model) -> dict[TuningKey, Choices]:
 def read_texts(
     keys: Sequence[str], tunings: Mapping[TuningKey, Choices], layout: Layout
 ) -> list[GraphTold]:
-    """Of each graph that has a text there, by the key of Inductor's cache."""
+    """Return what the text of each graph says that has one, by the key of Inductor's cache."""
     if not keys:
         return []
     entries: dict[str, GraphEntry] = {}

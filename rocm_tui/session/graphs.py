@@ -384,7 +384,7 @@ class Graphs:
                 self._name(key)
 
     def trials(self, graph: str) -> tuple[Trial, ...]:
-        """Those of a graph, latest first."""
+        """Return the trials of a graph, latest first."""
         trials = (seen.trial for seen in self._trials if seen.trial.graph == graph)
         return tuple(dict.fromkeys(sorted(trials, key=lambda trial: trial.when, reverse=True)))
 

@@ -54,7 +54,7 @@ def source_of(row: Row) -> str:
 
 
 def differing(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Those of tuner, device, devices, layout, rank and source of which more than one is known
+    """Return those of tuner, device, devices, layout, rank and source with more than one value
     among the rows; of entries of tables tuner and device always, devices where a row has several.
     """
     return DifferingFacets().of(rows)
@@ -160,11 +160,11 @@ class Arrangement:
         return replace(self, by=by, closed=frozenset())
 
     def turned(self, group: str) -> Arrangement:
-        """With this group closed if it was open, and open if it was closed."""
+        """Return the arrangement with this group closed if it was open, and the other way."""
         return replace(self, closed=self.closed ^ {group})
 
     def with_devices(self, key: str) -> Arrangement:
-        """With the devices of the row of this `key` shown if they were not, and the other way."""
+        """Return the arrangement with the devices of the row `key` shown, or hidden again."""
         return replace(self, opened=self.opened ^ {key})
 
 

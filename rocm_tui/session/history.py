@@ -86,7 +86,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Of the problem of `row`, the oldest first; `undated` are those whose time nobody tells."""
+    """The events of the problem of `row`, oldest first; `undated` have no known time."""
 
     row: Row
     events: tuple[Event, ...]
@@ -94,7 +94,7 @@ class History:
 
     @property
     def timed(self) -> tuple[Event, ...]:
-        """Those that tell how long the choice took."""
+        """The events that say how long the choice took."""
         return tuple(event for event in self.events if event.ms is not None)
 
 

@@ -140,7 +140,7 @@ class OutputChange:
 
 
 def output_change(row: Row, choice: Choice) -> OutputChange:
-    """The same bits are proved only by choices that give theirs in every run."""
+    """Return what would change. Only choices that are steady in every run prove equal bits."""
     now = in_use(row)
     ours, theirs = stats.measured(row.tuning, choice), stats.measured(row.tuning, now)
     after, before = ours.output if ours else None, theirs.output if theirs else None

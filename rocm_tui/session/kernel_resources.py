@@ -38,7 +38,7 @@ _ASKED = re.compile(r"^static_assert\(LDS_BYTES == (\d{1,7}), ", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """Of the choice's main kernel. `occupancy` is None where the architecture is not known."""
+    """What the main kernel takes. `occupancy` is None where the architecture is not known."""
 
     target: Target
     resources: Resources
@@ -130,7 +130,7 @@ class KernelResources:
         return answer
 
     def _entries(self, hash_: str, template: str, block: _Block) -> list[tuple[Path, Target]]:
-        """Those of the code cache; of several compilers', that of the hash."""
+        """Return the entries of the code cache; of several compilers', that of the hash."""
         entries = [
             place
             for kernel, places in self._kernels[template].items()
@@ -142,7 +142,7 @@ class KernelResources:
 
 
 def _of_arch(kernels: Sequence[Kernel], arch: str) -> ResourceUse | Unknown | None:
-    """Of the one for this arch, or of the only one; None where there is none."""
+    """Return the use of the kernel for this arch, or of the only one; None where there is none."""
     meant = [kernel for kernel in kernels if kernel.arch == arch] or kernels
     if len(meant) > 1:
         names = ", ".join(kernel.arch for kernel in meant)
@@ -151,7 +151,7 @@ def _of_arch(kernels: Sequence[Kernel], arch: str) -> ResourceUse | Unknown | No
 
 
 def of_triton(kernel: Kernel) -> ResourceUse | Unknown:
-    """Of a kernel that Triton compiled: all that an AMD code object tells, else its LDS alone."""
+    """Return what Triton's kernel takes: all that an AMD code object says, else its LDS alone."""
     try:
         target = amdgpu(kernel.arch) if kernel.arch.startswith("gfx") else cuda(kernel.arch)
     except ValueError:

@@ -227,7 +227,7 @@ def _assembly(source: Stage) -> Stage:
 
 
 def _stages(compiled: Sequence[code.Kernel]) -> list[Stage]:
-    """Of each arch; the arch is named where there are several."""
+    """Return the stages for each arch, which is named where there are several."""
     stages: list[Stage] = []
     for kernel in compiled:
         of = f" {kernel.arch}" if len(compiled) > 1 else ""

@@ -191,7 +191,7 @@ class ProblemViews:
 
     @property
     def tunings(self) -> Iterable[Tuning]:
-        """Those of its members."""
+        """The tunings of its members."""
         if isinstance(self._members, list):
             return [member.tuning for member in self._members]
         return ((self._members or self.rows[0]).tuning,)
@@ -338,7 +338,7 @@ def _asked(session: str | None) -> tuple[str, ...]:
 
 
 def _numbered(rows: list[Row]) -> list[Row]:
-    """With the occurrences of each id counted, oldest first."""
+    """Return the rows with the occurrences of each id counted, oldest first."""
     if len(rows) == 1 and rows[0].occurrence == 1:
         return rows
     counts: dict[str, int] = {}

@@ -40,7 +40,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def _shorter_wide(text: str, width: int) -> str:
-    """The same of text whose letters may take two cells each, or none."""
+    """Shorten text whose letters may take two cells each, or none."""
     if cell_len(text) <= width:
         return text
     if width < 2:
@@ -107,12 +107,12 @@ def time_unit(ms: float | None) -> tuple[str, float]:
 
 
 def count(number: int | None) -> str:
-    """Of things: `14,376`; a dash where it is not known."""
+    """A number of things: `14,376`; a dash where it is not known."""
     return NONE if number is None else f"{number:,}"
 
 
 def narrow_count(number: int | None) -> str:
-    """The same in six cells: `99,999`, `123k`, `1.20M`."""
+    """A number of things in six cells: `99,999`, `123k`, `1.20M`."""
     if number is None or number < 100_000:
         return count(number)
     scaled, unit = number / 1e3, "k"
@@ -146,7 +146,7 @@ def seconds(value: float | None) -> str:
 
 
 def running(value: float) -> str:
-    """The same for what still runs, without parts of a second: `2 s`, `3 min 20 s`."""
+    """Seconds of what still runs, without parts of a second: `2 s`, `3 min 20 s`."""
     return f"{round(value)} s" if value < 10 else seconds(value)
 
 

@@ -24,7 +24,7 @@ WRONG = "wrong result"
 
 
 def why_not_inductors(tuning: Tuning) -> str | None:
-    """Of what needs a tuning of Inductor's."""
+    """Return why this is no tuning of Inductor's."""
     if tuning.entry is None:
         return None
     tune = f"; `rocm-tui tune {tuning.id}` (t) tunes the same product with Inductor"
@@ -34,7 +34,7 @@ def why_not_inductors(tuning: Tuning) -> str | None:
 
 
 def why_not_known(tuning: Tuning) -> str | None:
-    """Of what needs the inputs key: a pin, a measurement, a trial."""
+    """Return why there is no inputs key, which a pin, a measurement or a trial needs."""
     if tuning.key is not None:
         return None
     if (other := why_not_inductors(tuning)) is not None:
@@ -46,7 +46,7 @@ def why_not_known(tuning: Tuning) -> str | None:
 
 
 def why_not_hashed(id: str, choices: Sequence[Choice]) -> str | None:
-    """Of what needs the hash of each of these choices."""
+    """Return why the hash of one of these choices is missing."""
     unknown = next((choice for choice in choices if choice.hash is None), None)
     if unknown is None:
         return None
@@ -57,7 +57,7 @@ def why_not_hashed(id: str, choices: Sequence[Choice]) -> str | None:
 
 
 def why_not_pinned_there(tuning: Tuning) -> str | None:
-    """Of a pin in Inductor's cache: an entry of a table is pinned in its own file."""
+    """Return why it cannot be pinned in Inductor's cache: a table's entry is pinned in its file."""
     if tuning.entry is None:
         return why_not_known(tuning)
     place = f"{plain(tuning.sources[0])}:{tuning.entry.line}"
@@ -69,7 +69,7 @@ def why_not_pinned_there(tuning: Tuning) -> str | None:
 
 
 def why_not_pinned(row: Row, choice: Choice | None) -> str | None:
-    """Of a pin of this choice."""
+    """Return why this choice cannot be pinned."""
     if row.tuning.entry is not None:
         return why_not_pinned_there(row.tuning)
     if choice is None:
@@ -80,7 +80,7 @@ def why_not_pinned(row: Row, choice: Choice | None) -> str | None:
 
 
 def why_wrong(row: Row, choice: Choice) -> str | None:
-    """That the latest measurement of its system found the result of this choice wrong."""
+    """Return that the latest measurement of its system found this choice's result wrong, if so."""
     measured = row.tuning.measured
     failed = measured.failed if measured is not None else ()
     reason = next((one.reason for one in failed if one.hash == choice.hash), None) or ""
@@ -92,13 +92,13 @@ def why_wrong(row: Row, choice: Choice) -> str | None:
 INSIDE = "`rocm-tui run --measure-kernels --cache-dir NEW -- CMD` measures it there"
 """What measures a kernel whose program alone can run it: in NEW nothing is tuned yet."""
 INSIDE_TRITON = "`TRITON_CACHE_DIR=NEW rocm-tui run --measure-kernels -- CMD` measures it there"
-"""The same of one of `@triton.autotune`, whose times Triton may keep."""
+"""What measures a kernel of `@triton.autotune`, whose times Triton may keep."""
 TRIED = "pin it and run `rocm-tui trial --step REGEX -- CMD`"
 """What tries it."""
 
 
 def why_not_alone(tuning: Tuning, instead: str = "pin it and run that") -> str | None:
-    """Of what runs a kernel without its program."""
+    """Return why a kernel cannot run without its program."""
     if not is_kernel(tuning.op):
         return None
     whose = "Inductor's own" if is_inductors(tuning.op) else "@triton.autotune"
@@ -106,12 +106,12 @@ def why_not_alone(tuning: Tuning, instead: str = "pin it and run that") -> str |
 
 
 def why_not_tried(tuning: Tuning) -> str | None:
-    """Of a trial of its graph with a choice in place."""
+    """Return why a choice cannot be tried in its graph."""
     return why_not_alone(tuning, TRIED) or why_not_known(tuning)
 
 
 def why_not_measured(tuning: Tuning, choices: Sequence[Choice]) -> str | None:
-    """Of a measurement of these choices."""
+    """Return why these choices cannot be measured."""
     inside = INSIDE_TRITON if tuning.op == TRITON else INSIDE
     if (alone := why_not_alone(tuning, inside)) is not None:
         return alone
@@ -122,7 +122,7 @@ def why_not_measured(tuning: Tuning, choices: Sequence[Choice]) -> str | None:
 
 
 def why_not_read(choice: Choice | None, tuning: Tuning | None = None) -> str | None:
-    """Of the source of a choice. No file is asked: that it is gone is found out when it is read."""
+    """Return why a choice's source cannot be read. No file is looked at: it may still be gone."""
     if choice is None:
         return "no choice of this tuning is known yet"
     if tuning is not None and tuning.entry is not None:
@@ -145,7 +145,7 @@ def why_not_read(choice: Choice | None, tuning: Tuning | None = None) -> str | N
 
 
 def why_not_tuned(tuning: Tuning) -> str | None:
-    """Of a tuning made again."""
+    """Return why this cannot be tuned again."""
     if (alone := why_not_alone(tuning)) is not None:
         return alone
     if tuning.entry is not None and tuning.entry.unread:

@@ -84,7 +84,7 @@ class Processes:
 
     @property
     def live(self) -> list[SessionProcess]:
-        """Those that do something of torch now, as far as was seen."""
+        """The processes that run torch now, as far as was seen."""
         return [
             self._process(name)
             for name, told in self._told.items()
@@ -97,7 +97,7 @@ class Processes:
         return next(iter(self.all()), None)
 
     def of(self, session: str) -> SessionProcess | None:
-        """That of this id."""
+        """Return the process of the session of this id."""
         return self._process(session) if session in self._told else None
 
     def _process(self, name: str) -> SessionProcess:
@@ -107,7 +107,7 @@ class Processes:
 
 
 def _joined(told: list[Activity]) -> Activity:
-    """Of what several logs tell of one process: `run` knows its exit code, and how it began, its
+    """Return what several logs say of one process: `run` knows its exit code, and how it began, its
     own log all that lies between."""
     if len(told) == 1:
         return told[0]
@@ -172,22 +172,22 @@ def short_names(sources: Iterable[str]) -> dict[str, str]:
 
 
 def _shortest(ways: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Of each its first name that no other one has, else its last. Those that share a name go on to
-    the next together."""
+    """Return the first name of each that no other has, else its last. All that share a name go on
+    to the next one together."""
     at = dict.fromkeys(ways, 0)
     while True:
-        session_names = {key: ways[key][place] for key, place in at.items()}
-        counts = Counter(session_names.values())
-        shared = [key for key, name in session_names.items() if counts[name] > 1]
+        shortest = {key: ways[key][place] for key, place in at.items()}
+        counts = Counter(shortest.values())
+        shared = [key for key, name in shortest.items() if counts[name] > 1]
         longer = [key for key in shared if at[key] + 1 < len(ways[key])]
         if not longer:
-            return session_names
+            return shortest
         for key in longer:
             at[key] += 1
 
 
 _MOST_PARTS = 11
-"""Of a path, in a name."""
+"""Parts of a path that a name may have."""
 
 
 def _ways(source: str) -> Sequence[str]:
@@ -241,7 +241,7 @@ def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
 
 
 def required_sessions(sessions: Iterable[Session], text: str, where: str) -> list[str]:
-    """The same where there must be one. Raises NoSuchSession."""
+    """Find sessions where there must be one. Raises NoSuchSession."""
     known = list(sessions)
     found = find_sessions(known, text)
     if not found:

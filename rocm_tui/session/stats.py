@@ -479,7 +479,7 @@ def sizes_text(problem: Problem) -> str:
 
 
 def _asked(problem: Problem) -> str | None:
-    """Of another tuner's entry that is no product of torch: what that looks it up by."""
+    """Return the key of another tuner's entry that is no product of torch, else None."""
     if problem.shapes or not isinstance(problem, Tuning) or problem.entry is None:
         return None
     return (problem.inputs_key or "").removeprefix(f"{problem.op},")

@@ -131,7 +131,7 @@ def compatible(left: Tuning, right: Tuning) -> bool:
 
 
 def logged_operands(op: str) -> int:
-    """Of how many operands, the first ones, a JSON log of PyTorch tells the shape; 0 for others."""
+    """Return how many operands, from the first, PyTorch's JSON logs give the shape of; else 0."""
     if op.startswith(("flex_attention", "flex_decoding")):
         return 3
     return 2 if op.startswith("convolution") else 0
@@ -196,7 +196,7 @@ def merge_views(views: Sequence[Tuning]) -> Tuning:
 
 
 def foreign(tunings: Sequence[Tuning]) -> list[frozenset[str]]:
-    """Of each joined tuning the choices that it was not offered and another one of its key was:
+    """Return each joined tuning's choices that it was not offered and another one of its key was:
     activations share a key, and the cache holds the choices of all."""
     by_key: dict[TuningKey, set[str]] = {}
     for tuning in tunings:
@@ -389,7 +389,7 @@ def problem_of(tuning: Tuning) -> Bucket:
 
 
 def inductors_problem_of(tuning: Tuning) -> Bucket:
-    """The same of Inductor's tunings of the product, where the tuning is an entry of a table."""
+    """Return the problem of Inductor's tunings of the product of a table's entry."""
     op, kernel, told = _told_of(tuning.op)
     shapes = tuning.shapes
     if kernel:
@@ -640,7 +640,7 @@ class _Reused:
             self._tell(made, made.base.key)
 
     def _tell(self, made: _Group, key: TuningKey) -> None:
-        """Of groups with the same choices only the latest counts."""
+        """Note a group; only the latest of those with the same choices counts."""
         latest = self._latest.setdefault(key, {})
         latest.pop(made.known, None)
         latest[made.known] = made

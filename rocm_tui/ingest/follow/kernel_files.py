@@ -54,7 +54,7 @@ REST = 1000.0
 REST_WAITED = 20.0
 """and of this many times the wall time: the folder may be on a slow file system."""
 _REST_LISTED = 100.0
-"""The same for listing a folder whose time stamp changed."""
+"""Listing a folder whose time stamp changed is followed by a pause of this many times its time."""
 _SLICE = 0.05
 """Seconds for which known files are looked at in one go."""
 _FILES_BETWEEN = 64

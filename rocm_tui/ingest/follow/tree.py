@@ -228,7 +228,7 @@ def _tritons(folder: str) -> list[SourceFile]:
 
 @lru_cache(1024)
 def inner_folders(folder: str) -> tuple[str, str, str]:
-    """Of a cache dir those that hold its times and its sessions, and what the second lies in."""
+    """Return the folders of a cache dir with its times, its sessions, and all that is ours."""
     layout = Layout(Path(folder))
     return str(layout.autotune), str(layout.sessions), str(layout.home)
 

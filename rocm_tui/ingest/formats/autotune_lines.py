@@ -219,7 +219,7 @@ def parse_stride_list(text: str) -> tuple[Shape, ...] | None:
 
 
 def all_known(shapes: Sequence[Shape | None]) -> tuple[Shape, ...] | None:
-    """The same, unless one of them is not known."""
+    """Return the shapes, or None if one of them is not known."""
     known = tuple(shape for shape in shapes if shape is not None)
     return known if len(known) == len(shapes) else None
 

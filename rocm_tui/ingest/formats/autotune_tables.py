@@ -163,7 +163,7 @@ class Block:
 
     @property
     def known_strides(self) -> tuple[Shape, ...]:
-        """Those of all operands, or none."""
+        """The strides of all operands, or none."""
         return all_known(self.strides or ()) or ()
 
     @property
@@ -213,7 +213,7 @@ class OpenTables:
         return block.n in self._by_age
 
     def of(self, key: str) -> list[Block]:
-        """Those of one stream, oldest first."""
+        """Return the tables of one stream, oldest first."""
         return self._streams.get(key, [])
 
     def stream(self, who: Origin) -> str:
@@ -246,7 +246,7 @@ class OpenTables:
                 del self._streams[block.origin.key]
 
     def expired(self, offset: int) -> list[Block]:
-        """Those of which nothing came for long, now that the log is at `offset`."""
+        """Return the tables that nothing was added to for long, now that the log is at `offset`."""
         return list(takewhile(lambda block: offset - block.touched > PATIENCE, self))
 
 
@@ -304,7 +304,7 @@ class Overlap:
 
 
 class LogProblems:
-    """Those that were not taken yet; and rows whose table's beginning is missing."""
+    """The problems that were not taken yet, and rows whose table's beginning is missing."""
 
     def __init__(self, source: str) -> None:
         self._complaints = Complaints(source, MAX_PROBLEMS)

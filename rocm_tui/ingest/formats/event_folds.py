@@ -54,7 +54,7 @@ MOST_STATUS = 255
 
 @dataclass(frozen=True, slots=True)
 class TuningProgress:
-    """Of a tuning that goes on."""
+    """How far a running tuning is."""
 
     state: ActivityState
     op: str
@@ -234,7 +234,7 @@ class TuningFold:
 
     @classmethod
     def reopened(cls, ended: Tuning) -> TuningFold:
-        """Of a tuning that had ended, should more be told of it."""
+        """Return the fold of a tuning that had ended, of which more is told."""
         choices = {choice.hash or choice.label: choice for choice in ended.choices}
         told = partial(replace, ended)
         return cls(
@@ -343,7 +343,7 @@ def kept(text: str) -> str:
 
 
 def kept_hash(text: str) -> str:
-    """The same of the hash of a choice."""
+    """Return the hash of a choice, clean, and kept once."""
     return intern(clean_hash(text))
 
 
@@ -456,7 +456,7 @@ def _amount(number: float | None) -> bool:
 
 
 def cleaned(value: Any) -> Any:
-    """The same with every text in it clean; the hash of a choice is in a field of that name."""
+    """Return the value with every text in it clean; a field `hash` has the hash of a choice."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, tuple):

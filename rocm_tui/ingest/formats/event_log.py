@@ -191,7 +191,7 @@ class EventLog:
         return records
 
     def _progress(self) -> TuningProgress | None:
-        """Of the latest tuning that goes on."""
+        """Return how far the latest running tuning is."""
         running = (fold for fold in reversed(self._folds.values()) if fold.state == "running")
         return next((found for fold in running if (found := fold.progress())), None)
 

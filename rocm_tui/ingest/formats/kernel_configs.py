@@ -37,7 +37,7 @@ def best_config_tuning(
     when: float | None = None,
     beside: cache_best_config.Beside | None = None,
 ) -> Tuning:
-    """The same, as the tuning alone; `when` it was written, Unix time; `beside` what its folder
+    """Return the tuning of a file; `when` it was written, Unix time; `beside` what its folder
     holds, if that is known. Its one choice is what was taken; nothing tells its time, nor its
     rivals. Raises CacheUnreadable."""
     path = Path(source)
@@ -80,7 +80,7 @@ def _read_triton_configs(data: bytes, source: str) -> list[Record]:
 
 
 def triton_tuning(data: bytes, source: str, when: float | None = None) -> Tuning:
-    """The same, as the tuning alone; `when` it was written, Unix time. Raises CacheUnreadable.
+    """Return the tuning of a file; `when` it was written, Unix time. Raises CacheUnreadable.
 
     Outside of Triton's cache the key is not known whole, so there it cannot be pinned."""
     path = Path(source)

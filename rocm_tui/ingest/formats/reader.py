@@ -99,7 +99,7 @@ class Complaints:
         return [Fault(self.source, what if len(what) <= 300 else what[:299] + "…", line)]
 
     def once(self, what: str, line: int | None, kind: str) -> list[Fault]:
-        """The same, but the first time only."""
+        """One problem, the first time only."""
         return [] if kind in self._counts else self.about(what, line, kind)
 
 

@@ -132,7 +132,7 @@ class LineNumbers:
         self._known = {0: 1}
 
     def put_in(self, records: list[Record]) -> list[Record]:
-        """The same, with the numbers of lines in place of offsets."""
+        """Return the records with the numbers of lines in place of offsets."""
         offsets = sorted(r.line for r in records if isinstance(r, Fault) and r.line is not None)
         if offsets:
             with contextlib.suppress(OSError), Path(self._path).open("rb") as file:

@@ -303,7 +303,7 @@ PACKED = (
         document=partial(_packed_lines, "miopen"),
     ),
 )
-"""Those that are no text."""
+"""Formats of tables that are no text."""
 KERNELS = Format(
     "miopen kernels",
     begins=re.compile(_SQLITE + b"kern_db"),

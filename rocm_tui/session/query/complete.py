@@ -33,7 +33,7 @@ class Suggestion:
 
 
 class Completion:
-    """Of the filters over some rows; what their fields say is counted once."""
+    """Completes filters over some rows; what their fields say is counted once."""
 
     def __init__(self, rows: Sequence[Row], facts: FieldValues, saved: Mapping[str, str]) -> None:
         self._rows = rows

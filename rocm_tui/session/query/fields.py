@@ -70,7 +70,7 @@ class QueryField:
 
 
 def _words(*texts: str | None) -> Words:
-    """Those that say something, each once, as they are compared."""
+    """Return the texts that are not empty, each once, as they are compared."""
     return tuple(dict.fromkeys(plain(text).lower() for text in texts if text))
 
 
@@ -114,7 +114,7 @@ def _device(row: Row, known: Known) -> Words:
 
 
 def _session(row: Row, known: Known) -> Words:
-    """Of each session that asked: `HOST-PID`, its host, its id, its run."""
+    """Return `HOST-PID`, host, id and run of each session that asked."""
     words: list[str | None] = []
     for id_ in dict.fromkeys((row.tuning.session, *row.asked)):
         session = known.sessions.get(id_ or "")
@@ -190,7 +190,7 @@ def _is(row: Row, known: Known) -> Words:
 
 
 def _gain(row: Row, known: Known) -> float | None:
-    """Of one that runs nothing is said yet, as in the table."""
+    """Return None while the tuning runs, as the table shows nothing then."""
     return None if row.tuning.state == "running" else in_use.gain(row)
 
 
