@@ -31,7 +31,7 @@ from backend.errors import InputsKeyInvalid
 from backend.model.choice import Choice
 from backend.model.problem import TuningKey, parse_inputs_key
 from backend.model.tuning import Tuning
-from backend.pins.graphs.match import Wanted, judge, may_hold
+from backend.pins.graphs.match import WantedChoice, judge, may_hold
 from backend.pins.graphs.text import read_graph_text
 from backend.pins.store import PinStore
 from backend.toolchain.resources import from_file
@@ -108,7 +108,7 @@ def _graph_reader(text: str) -> Callable[[], object]:
     def run() -> None:
         graph = read_graph_text(data)
         for op in ("mm", "flex_attention", "another"):
-            wanted = Wanted(op, KEY, "triton_mm-c1", ("triton_mm-c2",))
+            wanted = WantedChoice(op, KEY, "triton_mm-c1", ("triton_mm-c2",))
             may_hold(data, wanted)
             judge(graph, wanted)
 

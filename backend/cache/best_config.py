@@ -74,7 +74,7 @@ class BestConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KernelSource:
     """The file that Inductor wrote a kernel into, its text, and what that says."""
 
     path: Path
@@ -138,13 +138,13 @@ def read(path: Path) -> BestConfig:
     return parse(path, read_bytes(path, MAX_BYTES))
 
 
-class Beside:
+class FolderKernels:
     """The kernels of a folder as they are now, looked at once for all its files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def source_of(self, path: Path, config: BestConfig) -> Source:
+    def source_of(self, path: Path, config: BestConfig) -> KernelSource:
         """The kernel that the file `path` is about. Raises CacheUnreadable if that is not told."""
         known = self._sources
         wanted = config.constants - _OF_AMD
@@ -167,7 +167,7 @@ class Beside:
         )
 
     @cached_property
-    def _sources(self) -> list[tuple[Source, frozenset[str]]]:
+    def _sources(self) -> list[tuple[KernelSource, frozenset[str]]]:
         """The kernels that may be tuned, and the constants that each is compiled for."""
         found = []
         for path in _listed(self.folder, ".py"):
@@ -201,9 +201,9 @@ class Beside:
         return next((names for names in modules if names), frozenset())
 
 
-def source_of(path: Path, config: BestConfig) -> Source:
+def source_of(path: Path, config: BestConfig) -> KernelSource:
     """The kernel that the file `path` is about. Raises CacheUnreadable where that is not told."""
-    return Beside(path.parent).source_of(path, config)
+    return FolderKernels(path.parent).source_of(path, config)
 
 
 @lru_cache(maxsize=1024)
@@ -216,11 +216,11 @@ def _constants_in(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def _source(path: Path, size: int, changed: int) -> Source | None:
+def _source(path: Path, size: int, changed: int) -> KernelSource | None:
     """What a file says as long as it does not change; others of its folder are asked for next."""
     text = read_text(path, inductor_kernel.MAX_SOURCE)
     kernel = inductor_kernel.parse(text) if text and "@triton_heuristics." in text else None
-    return Source(path, text, kernel) if text is not None and kernel is not None else None
+    return KernelSource(path, text, kernel) if text is not None and kernel is not None else None
 
 
 def _listed(folder: Path, suffix: str) -> list[Path]:
@@ -233,7 +233,7 @@ def _listed(folder: Path, suffix: str) -> list[Path]:
 _DESCENT = re.compile(r"'coordinate_descent_tuning': (True|False)")
 
 
-def descends(source: Source) -> bool:
+def descends(source: KernelSource) -> bool:
     """Whether coordinate descent goes on where a kernel's config was not found by it."""
     told = _DESCENT.search(source.text[:_HEAD])
     return told is not None and told[1] == "True"
@@ -279,9 +279,9 @@ class KernelFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._folders: dict[str, tuple[int, tuple[Path, ...]]] = {}
-        self._kernels: dict[Path, tuple[object, Source | None]] = {}
+        self._kernels: dict[Path, tuple[object, KernelSource | None]] = {}
 
-    def of(self, op: str, inputs: str) -> list[tuple[Path, Source]]:
+    def of(self, op: str, inputs: str) -> list[tuple[Path, KernelSource]]:
         """The files of a kernel, and its text beside each."""
         found = []
         for path in self._all():
@@ -318,7 +318,7 @@ class KernelFiles:
             self._folders[folder.name] = known
         return known[1]
 
-    def _source(self, path: Path) -> Source | None:
+    def _source(self, path: Path) -> KernelSource | None:
         """Which kernel a file is about does not change with its config."""
         stamp = signature_of(path)
         known = self._kernels.get(path)

@@ -39,7 +39,7 @@ _SUBGRAPH = "-graph():\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class ChoiceCode:
     """A text, and the file that it was read from; None for what the hash itself holds."""
 
     text: str
@@ -52,13 +52,13 @@ def digest_in(hash: str) -> str | None:
     return found[1] if found else None
 
 
-def code_of(root: Path, hash: str) -> Code | None:
+def code_of(root: Path, hash: str) -> ChoiceCode | None:
     """What Inductor generated for the choice `hash`, below its cache dir `root`.
 
     Of a choice that is a subgraph, the graph, which is its hash. None where nothing is found.
     """
     if _SUBGRAPH in hash:
-        return Code("graph():\n" + hash.partition(_SUBGRAPH)[2], None)
+        return ChoiceCode("graph():\n" + hash.partition(_SUBGRAPH)[2], None)
     digest = digest_in(hash)
     if digest is None:
         return None
@@ -66,11 +66,11 @@ def code_of(root: Path, hash: str) -> Code | None:
         path = root / digest[1:3] / (digest + suffix)
         text = read_text(path)
         if text is not None:
-            return Code(text, path)
+            return ChoiceCode(text, path)
     for name, status in _cpp_files(root):
         if _digest_of(name, status.st_size, status.st_mtime_ns) == digest:
             text = read_text(Path(name))
-            return None if text is None else Code(text, Path(name))
+            return None if text is None else ChoiceCode(text, Path(name))
     return None
 
 
@@ -143,7 +143,7 @@ _LOCATION = re.compile(rb'loc\("([^"\n]{1,4096})":\d')
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class CompiledKernel:
     """One compiled kernel. `arch` is `gfx942` or `sm90`; `stages` are its texts by name."""
 
     name: str
@@ -168,9 +168,9 @@ def folders_of(root: Path, env: Mapping[str, str] = os.environ) -> list[Path]:
     return [*below, *([Path(named)] if named else [])]
 
 
-def kernels_of(module: Path, folders: list[Path]) -> list[Kernel]:
+def kernels_of(module: Path, folders: list[Path]) -> list[CompiledKernel]:
     """What was compiled of the file `module`, the newest of each arch, newest first."""
-    found: dict[str, tuple[float, Kernel]] = {}
+    found: dict[str, tuple[float, CompiledKernel]] = {}
     left = MOST_FOLDERS
     for folder in folders:
         for place in _listed(folder):
@@ -227,7 +227,7 @@ def _modules(path: str, size: int, changed: int) -> frozenset[str]:
     return frozenset(Path(place.decode("utf-8", "replace")).name for place in places)
 
 
-def _kernel(place: Path, head: str) -> Kernel | None:
+def _kernel(place: Path, head: str) -> CompiledKernel | None:
     name = Path(head).stem
     text = read_text(place / f"{name}.json", _MAX_JSON)
     try:
@@ -238,7 +238,7 @@ def _kernel(place: Path, head: str) -> Kernel | None:
     if not isinstance(target, dict):
         return None
     stages = {stage: place / f"{name}.{stage}" for stage in STAGES}
-    return Kernel(
+    return CompiledKernel(
         name,
         place,
         _arch(target),

@@ -69,7 +69,7 @@ def fold(
     locks for `patience` seconds. Raises CacheUnreadable, UnsafePath, NotWritable, and Busy; the
     journal is kept then, and all it holds is folded another time.
     """
-    journal, kept = Journal(root, path), Kept(root, path)
+    journal, kept = Journal(root, path), RecentFolds(root, path)
     journal.patience = patience
     unfolded = journal.read()
     if not unfolded.lines and unfolded.is_all_of(exchange.signature_of(path)):
@@ -119,7 +119,7 @@ class Recaller:
             self._seen[path] = signature
             if Journal(root, path).read().is_all_of(signature):
                 continue
-            lost = Kept(root, path).lost
+            lost = RecentFolds(root, path).lost
             if lost({}) and lost(cache_of(path, load_json(path, read_bytes(path)))):
                 fold(root, path, {}, self._pinned, 0.0)
 
@@ -127,7 +127,7 @@ class Recaller:
 class _Edit:
     """The new content of the file from the old, and what can be said of the two."""
 
-    def __init__(self, path: Path, unfolded: Read, kept: Kept, pinned: Pinned) -> None:
+    def __init__(self, path: Path, unfolded: Read, kept: RecentFolds, pinned: Pinned) -> None:
         self._path = path
         self._unfolded = unfolded
         self._news = tuned_in(unfolded.lines)
@@ -222,7 +222,7 @@ def _make(path: Path, document: Mapping[str, Any]) -> None:
             temporary.unlink()
 
 
-class Kept:
+class RecentFolds:
     """The lines of one cache file. Changed by the holder of its lock; nothing is raised."""
 
     def __init__(self, root: Path, cache_path: Path) -> None:

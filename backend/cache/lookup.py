@@ -21,7 +21,7 @@ import filelock  # noqa: F401 - registers what it does before a fork earlier tha
 
 from backend.cache import journal as tuned_journal
 from backend.cache.autotune import cache_of
-from backend.cache.fold import Kept, Pinned, fold
+from backend.cache.fold import Pinned, RecentFolds, fold
 from backend.cache.journal import (
     NOTHING,
     Index,
@@ -81,9 +81,9 @@ class TunedCache:
         self._read: Read = NOTHING
         self._stamp: object = ()
         self._unwritten: list[Tuned] = []
-        self._kept = Kept(self._root, path)
+        self._kept = RecentFolds(self._root, path)
         self._checked: Signature | None = None
-        self._later = Later(self.fold)
+        self._later = DelayedAction(self.fold)
         self._exit_pid: int | None = None
         self._is_held = self._is_stuck = False
         """Whether somebody did not let the lock of the file go: not waited for again, but at exit
@@ -263,7 +263,7 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-class Later:
+class DelayedAction:
     """Calls `action` some time after `call`. Its thread does not outlive the process, nor a fork:
     whoever needs the action done does it at exit."""
 

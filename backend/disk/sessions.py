@@ -21,8 +21,7 @@ from backend.disk.layout import Layout
 from backend.errors import EventInvalid, StoreError
 from backend.model.events import Event, SessionEnded, SessionStarted
 from backend.model.session import Fault, Session
-from backend.processes.signals import from_a_handler
-from backend.processes.tree import identity
+from backend.processes.tree import from_a_handler, identity
 from backend.wire.events import decode, encode
 
 MAX_LINE = 16 << 20

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from backend.errors import brief
-from backend.processes.signals import from_a_handler
+from backend.processes.tree import from_a_handler
 
 _OURS = f"{Path(__file__).parents[1]}/"
 _LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"

@@ -32,7 +32,7 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia")
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class MachineDevice:
     """`label` is its index, or `CPU`; `place` its PCI address. `read` may raise anything."""
 
     label: str
@@ -45,17 +45,17 @@ class Device:
 class LatestReading:
     """What is known of a device: its last reading, or why there is none now."""
 
-    device: Device
+    device: MachineDevice
     reading: SensorReading | None
     why: str = ""
 
 
-def gpus(root: Path = SYSFS, library: str | None = None) -> list[Device]:
+def gpus(root: Path = SYSFS, library: str | None = None) -> list[MachineDevice]:
     """The GPUs of this machine, AMD's first. Drivers may take seconds to answer.
 
     `library` is NVIDIA's; None asks for it only where its driver is there.
     """
-    found: list[Device] = []
+    found: list[MachineDevice] = []
     for address in sensors.amd_addresses(root):
         found.append(_amd_device(len(found), address, partial(AmdSensor, address, root)))
     for address in _nvidia_addresses(library):
@@ -64,13 +64,15 @@ def gpus(root: Path = SYSFS, library: str | None = None) -> list[Device]:
     return found
 
 
-def _amd_device(index: int, address: str, make: Callable[[], AmdSensor | NvidiaSensor]) -> Device:
+def _amd_device(
+    index: int, address: str, make: Callable[[], AmdSensor | NvidiaSensor]
+) -> MachineDevice:
     """One that cannot be opened is there, and says why when it is read."""
     try:
         gpu = make()
-        return Device(str(index), gpu.name, address, gpu.reading)
+        return MachineDevice(str(index), gpu.name, address, gpu.reading)
     except Exception as error:  # a library or a driver of any kind
-        return Device(str(index), "", address, partial(_fail, str(error) or repr(error)))
+        return MachineDevice(str(index), "", address, partial(_fail, str(error) or repr(error)))
 
 
 def _fail(why: str) -> SensorReading:
@@ -86,7 +88,7 @@ def _nvidia_addresses(library: str | None) -> list[str]:
         return []
 
 
-def processor(root: Path = SYSFS, proc: Path = sensors.PROC) -> Device:
+def processor(root: Path = SYSFS, proc: Path = sensors.PROC) -> MachineDevice:
     """The CPUs that we may run on, as one."""
     ours = sorted(os.sched_getaffinity(0))
     sensor, load = CpuSensor(ours, root), CpuLoad(proc)
@@ -97,14 +99,14 @@ def processor(root: Path = SYSFS, proc: Path = sensors.PROC) -> Device:
         missing = [f"{what}: sysfs does not tell it" for what, v in asked.items() if v is None]
         return SensorReading(usage, state, tuple(missing))
 
-    return Device("CPU", f"{len(ours)} CPUs", "", read)
+    return MachineDevice("CPU", f"{len(ours)} CPUs", "", read)
 
 
 class Readers:
     """A thread for each device, which reads when it is asked to and nothing else."""
 
     def __init__(
-        self, devices: Sequence[Device], clock: Callable[[], float] = time.monotonic
+        self, devices: Sequence[MachineDevice], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._readers = [_Reader(device, clock) for device in devices]
 
@@ -127,7 +129,7 @@ class Readers:
 
 
 class _Reader:
-    def __init__(self, device: Device, clock: Callable[[], float]) -> None:
+    def __init__(self, device: MachineDevice, clock: Callable[[], float]) -> None:
         self._device = device
         self._clock = clock
         self._asked = threading.Event()

@@ -28,7 +28,7 @@ from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
 from backend.model.inductor_kernel import SYSTEM, is_inductors
-from backend.pins.file import Counts, HeldText, PinFile, PinRequest, Record, applied_again
+from backend.pins.file import Counts, HeldText, PinFile, PinRecord, PinRequest, applied_again
 from backend.pins.state import Judged, PinStatus, state_of_kernel
 
 _ALL = f"*{SUFFIX}"
@@ -51,7 +51,7 @@ class BestConfigFiles:
     def folder_of(self, path: Path) -> str:
         return ""
 
-    def path(self, record: Record) -> Path:
+    def path(self, record: PinRecord) -> Path:
         return self._layout.root / "*" / _ALL
 
     def files(self) -> list[Path]:
@@ -61,7 +61,7 @@ class BestConfigFiles:
     def check_writable(self, path: Path) -> None:
         """Nothing: each file is checked before it is written."""
 
-    def check_new(self, record: Record) -> None:
+    def check_new(self, record: PinRecord) -> None:
         """Raise PinRefused where the config to be written is not known."""
         if config_told(record.config, record.hash) is None:
             raise PinRefused(
@@ -69,25 +69,25 @@ class BestConfigFiles:
                 "pin one that `rocm-tui show` lists"
             )
 
-    def numbers(self, record: Record) -> None:
+    def numbers(self, record: PinRecord) -> None:
         return None
 
-    def learned(self, record: Record, stored: Numbers) -> Record:
+    def learned(self, record: PinRecord, stored: Numbers) -> PinRecord:
         return record
 
-    def changes(self, record: Record) -> int:
+    def changes(self, record: PinRecord) -> int:
         return len(self._differing(record))
 
-    def waits(self, record: Record, stored: Numbers) -> bool:
+    def waits(self, record: PinRecord, stored: Numbers) -> bool:
         return False
 
-    def differs(self, record: Record) -> bool:
+    def differs(self, record: PinRecord) -> bool:
         return bool(self._differing(record))
 
-    def came_back(self, record: Record) -> bool:
+    def came_back(self, record: PinRecord) -> bool:
         return False
 
-    def status(self, record: Record, judged: Judged) -> PinStatus:
+    def status(self, record: PinRecord, judged: Judged) -> PinStatus:
         differing = len(self._differing(record))
         return state_of_kernel(record, len(self._paths(record)), differing, judged)
 
@@ -100,16 +100,16 @@ class BestConfigFiles:
                     counts[record.identity] = self._release(record)
             return counts
 
-    def _paths(self, record: Record) -> list[Path]:
+    def _paths(self, record: PinRecord) -> list[Path]:
         """The files of a pin."""
         self._asked[record.op, record.inputs] = None
         return [path for path, _ in self._files.of(record.op, record.inputs)]
 
-    def _differing(self, record: Record) -> list[Path]:
+    def _differing(self, record: PinRecord) -> list[Path]:
         """Those that do not hold it. Raises CacheUnreadable."""
         return [path for path in self._paths(record) if not self._holds(path, record)]
 
-    def _hold(self, file: PinFile, record: Record, count_drifts: bool) -> int:
+    def _hold(self, file: PinFile, record: PinRecord, count_drifts: bool) -> int:
         config = config_told(record.config, record.hash)
         if config is None:
             return 0
@@ -130,7 +130,7 @@ class BestConfigFiles:
         file.save()
         return sum(self._write(*change) for change in changes)
 
-    def _release(self, record: Record) -> int:
+    def _release(self, record: PinRecord) -> int:
         """Whatever was written there since is left alone."""
         count = 0
         for name, held in record.files.items():
@@ -150,7 +150,7 @@ class BestConfigFiles:
             keep_time=True,  # when the kernel was tuned
         )
 
-    def _holds(self, path: Path, record: Record) -> bool:
+    def _holds(self, path: Path, record: PinRecord) -> bool:
         held = record.files.get(self._relative(path))
         return held is not None and _text(path) == held.written
 

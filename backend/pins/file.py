@@ -96,7 +96,7 @@ class HeldText:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PinRecord:
     """A pin as it is stored. `applied` is when the cache was last made to agree with it, and
     `made` when its key was pinned first, Unix seconds; `config` tells Triton templates apart.
 
@@ -195,7 +195,7 @@ class PinRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PinGroup:
     """One command that pins, or releases, several at once; `when` it began, Unix seconds."""
 
     id: _Name
@@ -203,9 +203,9 @@ class Group:
     when: _Moment = 0.0
 
 
-def new_group(command: str) -> Group:
+def new_group(command: str) -> PinGroup:
     """Of a command that begins now."""
-    return Group(os.urandom(8).hex(), command, time.time())
+    return PinGroup(os.urandom(8).hex(), command, time.time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class HistoryEntry:
     system_hash: str = ""
     config: dict[str, str] = field(default_factory=dict)
     undoes: _Moment = 0.0
-    group: Group | None = None
+    group: PinGroup | None = None
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property
@@ -242,8 +242,8 @@ class _Document:
     """What is read of the file; see `PinFile` for what is written."""
 
     version: int
-    pins: list[Record] = field(default_factory=list)
-    released: list[Record] = field(default_factory=list)
+    pins: list[PinRecord] = field(default_factory=list)
+    released: list[PinRecord] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
@@ -253,8 +253,8 @@ class PinFile:
     """The content of `pins.json`; `save` writes it. The caller holds its lock."""
 
     path: Path
-    pins: list[Record] = field(default_factory=list)
-    released: list[Record] = field(default_factory=list)
+    pins: list[PinRecord] = field(default_factory=list)
+    released: list[PinRecord] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
     unknown: dict[str, Any] = field(default_factory=dict)
     _saved: bytes = b""
@@ -286,7 +286,7 @@ class PinFile:
         members = (f" {_dump(name)}: {text}" for name, text in parts.items())
         return ("{\n" + ",\n".join(members) + "\n}\n").encode()
 
-    def watched(self) -> list[Record]:
+    def watched(self) -> list[PinRecord]:
         """Released pins that are not finished, or may still be written back."""
         pinned = {record.identity for record in self.pins}
         since = time.time() - RELEASED_SECONDS
@@ -296,7 +296,7 @@ class PinFile:
             if record.identity not in pinned and (record.pending or record.released > since)
         ]
 
-    def put(self, record: Record) -> None:
+    def put(self, record: PinRecord) -> None:
         """Add `record`, in the place of a pin of the same (op, inputs)."""
         if not put_back(self.pins, record):
             self.pins.append(record)
@@ -304,12 +304,12 @@ class PinFile:
     def note(
         self,
         what: str,
-        record: Record,
+        record: PinRecord,
         who: str,
         when: float,
         note: str = "",
         undoes: float = 0.0,
-        group: Group | None = None,
+        group: PinGroup | None = None,
     ) -> HistoryEntry:
         """Add to the history. Drifts of one pin in one minute are one entry, the latest."""
         entry = HistoryEntry(
@@ -343,18 +343,18 @@ class PinFile:
         self.history = [other for other in self.history if other is not entry]
 
 
-def find(records: list[Record], system_hash: str, key: TuningKey) -> Record | None:
+def find(records: list[PinRecord], system_hash: str, key: TuningKey) -> PinRecord | None:
     """The record of an (op, inputs) of one cache file."""
     identity = (system_hash, key.op, key.inputs)
     return next((record for record in records if record.identity == identity), None)
 
 
-def forget(records: list[Record], record: Record) -> None:
+def forget(records: list[PinRecord], record: PinRecord) -> None:
     """Take out the record of the same (op, inputs)."""
     records[:] = [other for other in records if other.identity != record.identity]
 
 
-def put_back(records: list[Record], record: Record) -> bool:
+def put_back(records: list[PinRecord], record: PinRecord) -> bool:
     """Put `record` in the place of that of the same (op, inputs); False if there is none."""
     places = [at for at, other in enumerate(records) if other.identity == record.identity]
     for at in places:
@@ -383,7 +383,7 @@ def read_pin_file(path: Path) -> PinFile:
 _dump = json.JSONEncoder(allow_nan=False).encode
 
 
-def _lines(parts: Sequence[Record] | Sequence[HistoryEntry]) -> str:
+def _lines(parts: Sequence[PinRecord] | Sequence[HistoryEntry]) -> str:
     """One line each: indenting is done in Python, twenty times as slowly."""
     lines = [_dump(to_json(part)) for part in parts]
     return "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
@@ -398,7 +398,7 @@ def default_who() -> str:
     return f"{user}@{os.uname().nodename}"
 
 
-def drifted(file: PinFile, record: Record) -> Record:
+def drifted(file: PinFile, record: PinRecord) -> PinRecord:
     """Count a drift, in the history too."""
     record = replace(record, drifts=record.drifts + 1)
     file.note("drift", record, default_who(), time.time())
@@ -406,6 +406,6 @@ def drifted(file: PinFile, record: Record) -> Record:
     return record
 
 
-def applied_again(file: PinFile, record: Record) -> Record:
+def applied_again(file: PinFile, record: PinRecord) -> PinRecord:
     """The same of a pin that is applied again now."""
     return drifted(file, replace(record, applied=time.time()))

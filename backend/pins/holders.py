@@ -27,8 +27,8 @@ from backend.pins.best_configs import BestConfigFiles
 from backend.pins.file import (
     Counts,
     PinFile,
+    PinRecord,
     PinRequest,
-    Record,
     applied_again,
     default_who,
     is_file_name,
@@ -67,7 +67,7 @@ class PinHolder(Protocol):
         """Return what a pin keeps to find a file outside of the cache dir again; else nothing."""
         ...
 
-    def path(self, record: Record) -> Path:
+    def path(self, record: PinRecord) -> Path:
         """Return the file of a pin; a pattern where it has several."""
         ...
 
@@ -79,35 +79,35 @@ class PinHolder(Protocol):
         """Raise StoreErrors if writing to this file is unsafe."""
         ...
 
-    def check_new(self, record: Record) -> None:
+    def check_new(self, record: PinRecord) -> None:
         """Raise PinRefused for a new pin that cannot be held."""
         ...
 
-    def numbers(self, record: Record) -> Numbers | None:
+    def numbers(self, record: PinRecord) -> Numbers | None:
         """Return the numbers of a pin's tuning; None without a file, or where it has none."""
         ...
 
-    def learned(self, record: Record, stored: Numbers) -> Record:
+    def learned(self, record: PinRecord, stored: Numbers) -> PinRecord:
         """Return the pin with what `stored` says of its choices; see `numbers.learn`."""
         ...
 
-    def changes(self, record: Record) -> int:
+    def changes(self, record: PinRecord) -> int:
         """Return how many numbers, files or rows a new pin would change."""
         ...
 
-    def waits(self, record: Record, stored: Numbers) -> bool:
+    def waits(self, record: PinRecord, stored: Numbers) -> bool:
         """Return whether the pin has no effect before its choice is tuned."""
         ...
 
-    def differs(self, record: Record) -> bool:
+    def differs(self, record: PinRecord) -> bool:
         """Return whether the files do not hold the pin, or the pin has something to learn."""
         ...
 
-    def came_back(self, record: Record) -> bool:
+    def came_back(self, record: PinRecord) -> bool:
         """Return whether what a released pin had written is in the file again."""
         ...
 
-    def status(self, record: Record, judged: Judged) -> PinStatus:
+    def status(self, record: PinRecord, judged: Judged) -> PinStatus:
         """Return the state of a pin, given what compiled graphs say of it."""
         ...
 
@@ -178,7 +178,7 @@ class CacheEntries:
     def folder_of(self, path: Path) -> str:
         return ""
 
-    def path(self, record: Record) -> Path:
+    def path(self, record: PinRecord) -> Path:
         return self.layout.autotune / record.system_hash
 
     def files(self) -> Iterable[Path]:
@@ -187,7 +187,7 @@ class CacheEntries:
     def check_writable(self, path: Path) -> None:
         safe.check_file(self.layout.root, path)
 
-    def check_new(self, record: Record) -> None:
+    def check_new(self, record: PinRecord) -> None:
         """Nothing: `locate` has found the choice, or the pin waits for it."""
 
     def merged(self, path: Path, newer: bytes, older: bytes) -> bytes:
@@ -201,15 +201,15 @@ class CacheEntries:
             known = self._texts[path] = signature, self.text_type(path, read_bytes(path))
         return known[1]
 
-    def numbers(self, record: Record) -> Numbers | None:
+    def numbers(self, record: PinRecord) -> Numbers | None:
         path = self.path(record)
         return self.text(path).find(record.op, record.inputs) if path.exists() else None
 
-    def learned(self, record: Record, stored: Numbers) -> Record:
+    def learned(self, record: PinRecord, stored: Numbers) -> PinRecord:
         """The pin also learns its kernel's hashes on all devices whose choices are in `stored`."""
         return learn(self._with_variants(record, stored), stored)
 
-    def _with_variants(self, record: Record, stored: Numbers) -> Record:
+    def _with_variants(self, record: PinRecord, stored: Numbers) -> PinRecord:
         """A pin of an older version has no variants, and a device may have been added."""
         names = (record.hash, *record.variants.values())
         base = next((name for name in names if self._variants.device(name) is not None), None)
@@ -224,22 +224,22 @@ class CacheEntries:
         added = {str(i): name for i, name in self._variants.all(base, missing).items()}
         return replace(record, variants={**record.variants, **added})
 
-    def changes(self, record: Record) -> int:
+    def changes(self, record: PinRecord) -> int:
         texts = holding(record, self.numbers(record) or {}).values()
         return sum(is_raised(float(text)) for text in texts)
 
-    def waits(self, record: Record, stored: Numbers) -> bool:
+    def waits(self, record: PinRecord, stored: Numbers) -> bool:
         return not any(record.hashes & numbers.keys() for numbers in stored.values())
 
-    def differs(self, record: Record) -> bool:
+    def differs(self, record: PinRecord) -> bool:
         stored = self.numbers(record) or {}
         learned = self.learned(record, stored)
         return learned is not record or bool(holding(learned, stored))
 
-    def came_back(self, record: Record) -> bool:
+    def came_back(self, record: PinRecord) -> bool:
         return came_back(record, self.numbers(record) or {})
 
-    def status(self, record: Record, judged: Judged) -> PinStatus:
+    def status(self, record: PinRecord, judged: Judged) -> PinStatus:
         stored = self.numbers(record)
         if stored:
             record = self.learned(record, stored)
@@ -285,7 +285,7 @@ class CacheEntries:
             changed = exchange.update(path, edit, self.merged, keep_time=self.keep_time)
             return counts if changed else {}
 
-    def _file_of(self, system: str, records: Iterable[Record]) -> Path:
+    def _file_of(self, system: str, records: Iterable[PinRecord]) -> Path:
         """The file that the pins `records` of `system` are about; there may be none of them."""
         return self.layout.autotune / system
 
@@ -345,7 +345,7 @@ class TritonConfigs(CacheEntries):
     def folder_of(self, path: Path) -> str:
         return str(path.parent.parent)
 
-    def path(self, record: Record) -> Path:
+    def path(self, record: PinRecord) -> Path:
         path = kernel_file_of(record)
         self._paths.add(path)
         return path
@@ -359,14 +359,14 @@ class TritonConfigs(CacheEntries):
     def merged(self, path: Path, newer: bytes, older: bytes) -> bytes:
         return configs.keep_newer(path, newer, older)
 
-    def learned(self, record: Record, stored: Numbers) -> Record:
+    def learned(self, record: PinRecord, stored: Numbers) -> PinRecord:
         return learn(record, stored)
 
-    def _file_of(self, system: str, records: Iterable[Record]) -> Path:
+    def _file_of(self, system: str, records: Iterable[PinRecord]) -> Path:
         return self.path(next(iter(records)))
 
 
-def kernel_file_of(record: Record) -> Path:
+def kernel_file_of(record: PinRecord) -> Path:
     """Return Triton's file of a pinned kernel. Raises CacheUnreadable for one that no file can
     have."""
     return configs.path_in(Path(record.folder), record.system_hash, kernel_of(record.inputs))
@@ -441,7 +441,7 @@ def pinned_choices(cache_path: Path) -> dict[tuple[str, str], frozenset[str]]:
     }
 
 
-def _applied_again(file: PinFile, record: Record) -> Record:
+def _applied_again(file: PinFile, record: PinRecord) -> PinRecord:
     """A pin that has to be applied again: it drifted, or an older version held it otherwise."""
     if record.raised:
         return applied_again(file, record)

@@ -17,12 +17,12 @@ from backend.cache.autotune import (
     raised,
 )
 from backend.model.origin import is_own
-from backend.pins.file import Record, Tokens
+from backend.pins.file import PinRecord, Tokens
 
 Changes = dict[Token, str]
 
 
-def learn(record: Record, stored: Numbers) -> Record:
+def learn(record: PinRecord, stored: Numbers) -> PinRecord:
     """`record` with the numbers of `stored` as what unpinning restores.
 
     A raised number says what it was. An `Infinity` where a time is known says nothing new: an old
@@ -58,7 +58,7 @@ def _original(token: Token, known: str | None) -> str:
     return known if known is not None and same else measured(token.text)
 
 
-def holding(record: Record, stored: Numbers) -> Changes:
+def holding(record: PinRecord, stored: Numbers) -> Changes:
     """The changes that make the pinned choice win, given what `learn` made of `record`.
 
     The rivals on all devices are held back: ATen's choices have the same hash on each, and a device
@@ -77,7 +77,7 @@ def holding(record: Record, stored: Numbers) -> Changes:
     return changes
 
 
-def is_held(record: Record, stored: Numbers, precision: str) -> bool:
+def is_held(record: PinRecord, stored: Numbers, precision: str) -> bool:
     """Whether the pinned choice can win in `precision`: it is there and has a time, on some
     device."""
     texts = record.tokens.get(precision, {})
@@ -86,7 +86,7 @@ def is_held(record: Record, stored: Numbers, precision: str) -> bool:
     )
 
 
-def releasing(record: Record, stored: Numbers) -> Changes:
+def releasing(record: PinRecord, stored: Numbers) -> Changes:
     """The changes that take a pin back: each number that it changed becomes the old text."""
     changes: Changes = {}
     for precision, numbers in stored.items():
@@ -99,7 +99,7 @@ def releasing(record: Record, stored: Numbers) -> Changes:
     return changes
 
 
-def came_back(record: Record, stored: Numbers) -> bool:
+def came_back(record: PinRecord, stored: Numbers) -> bool:
     """Whether a released pin's numbers are in the file again, as a process with an old copy of
     it writes them: some are raised, or, of a pin of an older version, all losers that had a time
     are `Infinity` and the choice has its own."""
@@ -111,7 +111,9 @@ def came_back(record: Record, stored: Numbers) -> bool:
     )
 
 
-def _all_infinite(record: Record, precision: str, texts: dict[str, str], stored: Numbers) -> bool:
+def _all_infinite(
+    record: PinRecord, precision: str, texts: dict[str, str], stored: Numbers
+) -> bool:
     numbers = stored.get(precision, {})
     losers = [name for name, text in texts.items() if name not in record.hashes and is_time(text)]
     own = (numbers[name].value for name in record.hashes if name in numbers)

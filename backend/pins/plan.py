@@ -16,7 +16,7 @@ from backend.counted import counted
 from backend.errors import PinRefused, brief
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey, device_of
-from backend.pins.file import Group, HistoryEntry, PinFile, PinRequest, Record, find, forget
+from backend.pins.file import HistoryEntry, PinFile, PinGroup, PinRecord, PinRequest, find, forget
 from backend.pins.graphs.index import GraphEntry
 from backend.pins.holders import PinHolders, devices_of
 from backend.pins.numbers import is_held, is_time, learn
@@ -107,7 +107,7 @@ def _times(plan: PinPlan) -> set[tuple[str, str, str]]:
     return {(p, name, str(ms)) for p, times in plan.timings.items() for name, ms in times.items()}
 
 
-def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequest) -> Record:
+def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequest) -> PinRecord:
     """Return the record of a new pin. A pin that it replaces lends it the measured times, and so
     does one whose numbers an old copy of the cache brought back after it was released. Its hash is
     that of another device where the kernel was tuned there alone. Raises PinRefused,
@@ -118,7 +118,7 @@ def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequ
     released = find(file.released, system, key)
     if old is None and released and holder.came_back(released):
         lender = released
-    record = Record(
+    record = PinRecord(
         op=key.op,
         inputs=key.inputs,
         precision=key.precision,
@@ -148,7 +148,7 @@ def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequ
     return record
 
 
-def _former_variants(hash: str, *records: Record | None) -> Mapping[str, str]:
+def _former_variants(hash: str, *records: PinRecord | None) -> Mapping[str, str]:
     """What an earlier pin of the same kernel had: its modules may be gone since."""
     return next((r.variants for r in records if r is not None and hash in r.hashes), {})
 
@@ -164,7 +164,7 @@ def _variants(known: ChoiceVariants, hash: str, variants: Mapping[str, str]) -> 
     return computed if hash in (base, *computed.values()) else {}
 
 
-def _as_tuned(record: Record) -> Record:
+def _as_tuned(record: PinRecord) -> PinRecord:
     """With the hash under which the kernel was tuned here, if it was not under the record's."""
     names = {name for texts in record.tokens.values() for name in texts}
     if record.hash in names:
@@ -178,7 +178,7 @@ class Attribution:
     """Who changes pins, by which command, and what that undoes (when it was done, else 0)."""
 
     who: str
-    group: Group | None = None
+    group: PinGroup | None = None
     undoes: float = 0.0
 
 
@@ -187,9 +187,9 @@ class PinChange:
     """A change of the content of `pins.json`: `record` is `new`, or was released; `old` was in its
     place. Without `entry` a release that had begun before goes on."""
 
-    record: Record
+    record: PinRecord
     new: bool
-    old: Record | None
+    old: PinRecord | None
     entry: HistoryEntry | None
 
     def take_back(self, file: PinFile) -> None:
@@ -222,7 +222,7 @@ def pin_in_file(
 
 
 def release_in_file(
-    file: PinFile, holders: PinHolders, record: Record, by: Attribution
+    file: PinFile, holders: PinHolders, record: PinRecord, by: Attribution
 ) -> PinChange:
     """Release a pin in the content of `pins.json`. Raises CacheUnreadable."""
     if record.pending:

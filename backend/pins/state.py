@@ -23,17 +23,17 @@ from backend.errors import brief
 from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.model.origin import any_toolchain, is_own
 from backend.model.pin import Pin, PinState, Proof
-from backend.pins.file import Record
+from backend.pins.file import PinRecord
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
-from backend.pins.graphs.match import Verdict, Wanted
+from backend.pins.graphs.match import Verdict, WantedChoice
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.numbers import holding, is_held, is_time, learn
 from backend.tables.model import is_table_op
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class GraphDoubt:
     """Compiled graphs that may hide a pin and stay where they are: `paths` below the cache dir,
     `why` goes on from "a compiled graph", `todo` is what a person can do."""
 
@@ -48,7 +48,7 @@ class Judged:
     that hold its op appeared after it was proved."""
 
     stale: tuple[GraphEntry, ...] = ()
-    doubts: tuple[Doubt, ...] = ()
+    doubts: tuple[GraphDoubt, ...] = ()
     since: int = 0
 
 
@@ -80,7 +80,7 @@ class GraphSweeper:
         """The compiled graphs where PyTorch finds them."""
         return self._index.live()
 
-    def sweep(self, record: Record) -> tuple[int, int]:
+    def sweep(self, record: PinRecord) -> tuple[int, int]:
         """Move stale graphs aside and bring back those that are stale no more."""
         folder = self.folder(record)
         live, aside = self._index.live(), self._index.evicted(folder)
@@ -90,26 +90,26 @@ class GraphSweeper:
         restored = graphs.restore(self._layout, [e for e in aside if e.path not in kept])
         return moved, restored
 
-    def late(self, record: Record) -> int:
+    def late(self, record: PinRecord) -> int:
         """How many stale graphs came after the pin: out of a mega-cache, by a copying program, by
         a compile that had begun before."""
         stale = self.stale(record, self._index.live())
         return sum(entry.appeared > record.when for entry in stale)
 
-    def stale(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
+    def stale(self, record: PinRecord, entries: list[GraphEntry]) -> list[GraphEntry]:
         """Those of `entries`, live ones, that contradict a pin; of a released one, what the pin had
         made."""
         return self._split(record, entries)[0]
 
     def _split(
-        self, record: Record, entries: list[GraphEntry]
+        self, record: PinRecord, entries: list[GraphEntry]
     ) -> tuple[list[GraphEntry], list[GraphEntry]]:
         """Those that contradict a pin: to be moved aside, and made again where one had been."""
         stale = self._contradicting(record, entries)
         again = [] if record.released else self._made_again(record, stale)
         return [entry for entry in stale if entry not in again], again
 
-    def judged(self, record: Record, entries: list[GraphEntry]) -> Judged:
+    def judged(self, record: PinRecord, entries: list[GraphEntry]) -> Judged:
         """What `entries`, live ones, say of a pin. Packages are looked for, too."""
         stale, again = self._split(record, entries)
         wanted = self.wanted(record)
@@ -128,14 +128,14 @@ class GraphSweeper:
         for entry, verdict in zip(packages, self._index.verdicts(packages, wanted), strict=True):
             if verdict not in ("absent", "same"):
                 doubtful.setdefault(_PACKAGED, []).append(entry.relative)
-        doubts = tuple(Doubt(tuple(p), *words) for words, p in doubtful.items() if p)
+        doubts = tuple(GraphDoubt(tuple(p), *words) for words, p in doubtful.items() if p)
         return Judged(tuple(stale), doubts, since)
 
-    def folder(self, record: Record) -> Path:
+    def folder(self, record: PinRecord) -> Path:
         digest = hashlib.sha256("\n".join(record.identity).encode()).hexdigest()[:16]
         return self._layout.evicted / digest
 
-    def _contradicting(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
+    def _contradicting(self, record: PinRecord, entries: list[GraphEntry]) -> list[GraphEntry]:
         rulings = self.rulings(record)
         if not rulings:
             return []
@@ -152,7 +152,7 @@ class GraphSweeper:
             stale |= {e.relative for e, verdict in pairs if _is_stale(verdict, e, since, folder)}
         return [entry for entry in entries if entry.relative in stale]
 
-    def rulings(self, record: Record) -> list[Wanted]:
+    def rulings(self, record: PinRecord) -> list[WantedChoice]:
         """The choices that graphs should call: the pinned one; of a released pin the winner of each
         device. No graph holds a kernel of Triton's own autotuning, or what another tuner's table
         names; one that holds a kernel of Inductor's does not say with which config."""
@@ -162,7 +162,7 @@ class GraphSweeper:
         if record.op == TRITON or is_table_op(record.op):
             return []
         if is_kernel(record.op):
-            return [Wanted(record.op, record.inputs, record.hash)]
+            return [WantedChoice(record.op, record.inputs, record.hash)]
         times = record.timings.get(record.precision, {})
         split = self._variants.by_device(times)
         shared = split.pop(None, [])
@@ -171,19 +171,19 @@ class GraphSweeper:
         }
         return [self._wanted(record, name, index) for index, name in fastest.items() if name]
 
-    def wanted(self, record: Record) -> Wanted | None:
+    def wanted(self, record: PinRecord) -> WantedChoice | None:
         """The pinned choice, as graphs should call it; None where it was never timed here, so that
         nothing could take the place of another one, and for what no graph holds."""
         if record.op == TRITON or is_table_op(record.op):
             return None
         if is_kernel(record.op):
-            return Wanted(record.op, record.inputs, record.hash)
+            return WantedChoice(record.op, record.inputs, record.hash)
         texts = record.tokens.values()
         if not any(is_time(t.get(name, INFINITY)) for t in texts for name in record.hashes):
             return None
         return self._wanted(record, record.hash)
 
-    def _wanted(self, record: Record, hash: str, device: int | None = None) -> Wanted:
+    def _wanted(self, record: PinRecord, hash: str, device: int | None = None) -> WantedChoice:
         rivals = {
             n for texts in record.tokens.values() for n, text in texts.items() if is_time(text)
         }
@@ -191,11 +191,11 @@ class GraphSweeper:
         names = (hash, *record.variants.values()) if hash in record.hashes else (hash,)
         apart = (self._sources.distinguishing(name, rivals) for name in names)
         constants = next((constants for constants in apart if constants), {})
-        return Wanted(
+        return WantedChoice(
             record.op, record.inputs, hash, tuple(sorted(rivals)), config, constants, device
         )
 
-    def _made_again(self, record: Record, stale: Sequence[GraphEntry]) -> list[GraphEntry]:
+    def _made_again(self, record: PinRecord, stale: Sequence[GraphEntry]) -> list[GraphEntry]:
         """Those that lie where, since the pin was applied, another one was moved aside already: a
         program that does not offer the pinned choice would lose its graph in every run."""
         late = [entry for entry in stale if entry.mtime >= record.applied]
@@ -275,7 +275,7 @@ class PinReport:
 
 
 def state_of(
-    record: Record, stored: Numbers | None, graphs: Judged, devices: Sequence[int] = ()
+    record: PinRecord, stored: Numbers | None, graphs: Judged, devices: Sequence[int] = ()
 ) -> PinStatus:
     """The state of a pin; `stored` are its numbers in the file, None if the file is gone. `devices`
     tuned the problem with choices of their own."""
@@ -289,7 +289,7 @@ def state_of(
     return replace(status, proof=record.proof, stale=stale, devices=on)
 
 
-def _holds_on(record: Record, stored: Numbers, index: int) -> bool:
+def _holds_on(record: PinRecord, stored: Numbers, index: int) -> bool:
     """Whether the pinned kernel can win on a device, in some precision."""
     name = record.variants.get(str(index), record.hash)
     return any(
@@ -298,7 +298,7 @@ def _holds_on(record: Record, stored: Numbers, index: int) -> bool:
     )
 
 
-def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatus:
+def _state_of(record: PinRecord, stored: Numbers | None, graphs: Judged) -> PinStatus:
     pin = record.pin
     if not stored:
         what = (
@@ -339,7 +339,7 @@ def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStat
     return PinStatus(pin, "active")
 
 
-def state_of_kernel(record: Record, files: int, differing: int, graphs: Judged) -> PinStatus:
+def state_of_kernel(record: PinRecord, files: int, differing: int, graphs: Judged) -> PinStatus:
     """The state of a pin of a kernel that Inductor launches: so many best configs are about it, of
     which `differing` do not name the pinned config."""
     if differing:
@@ -355,7 +355,7 @@ def state_of_kernel(record: Record, files: int, differing: int, graphs: Judged) 
     return replace(status, proof=record.proof, stale=why_stale(record, graphs.since))
 
 
-def _launched(record: Record) -> PinStatus:
+def _launched(record: PinRecord) -> PinStatus:
     """Of a Triton kernel: what its own program was seen to launch."""
     pin = record.pin
     if record.proof is None and record.drifts and record.op != TRITON:
@@ -389,7 +389,7 @@ def _compiled_anew(hash: str, names: Iterable[str]) -> bool:
     )
 
 
-def _line(doubt: Doubt) -> str:
+def _line(doubt: GraphDoubt) -> str:
     """The line of one doubt: how many graphs, why, where, and what to do."""
     many = len(doubt.paths) > 1
     words = {"it": "them" if many else "it"}
@@ -399,12 +399,12 @@ def _line(doubt: Doubt) -> str:
     return f"{what} {doubt.why.format(**words)} ({where}); {doubt.todo.format(**words)}"
 
 
-def numbers_of(record: Record) -> str:
+def numbers_of(record: PinRecord) -> str:
     """A digest of the times of a pinned tuning."""
     return hashlib.sha256(json.dumps(record.tokens, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def why_stale(record: Record, since: int) -> str:
+def why_stale(record: PinRecord, since: int) -> str:
     """Why what was proved may not hold any more; empty where nothing of that was seen. `record` has
     learned its numbers; `since` graphs with the op have appeared after the proof."""
     proof = record.proof

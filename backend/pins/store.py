@@ -26,11 +26,11 @@ from backend.pins.file import (
     MAX_BYTES,
     MAX_PIN_BYTES,
     Counts,
-    Group,
     HistoryEntry,
     PinFile,
+    PinGroup,
+    PinRecord,
     PinRequest,
-    Record,
     default_who,
     drifted,
     find,
@@ -128,7 +128,7 @@ class PinStore:
         wait: bool = False,
         undoes: float = 0.0,
         table: Path | None = None,
-        group: Group | None = None,
+        group: PinGroup | None = None,
         agreed: PinPlan | None = None,
         variants: Mapping[str, str] | None = None,
     ) -> PinReport:
@@ -158,7 +158,7 @@ class PinStore:
         system_hash: str | None = None,
         who: str | None = None,
         undoes: float = 0.0,
-        group: Group | None = None,
+        group: PinGroup | None = None,
         held: Pin | None = None,
     ) -> PinReport:
         """Take a pin back: its numbers and graphs. Raises PinRefused if there is none, or if it is
@@ -184,7 +184,7 @@ class PinStore:
 
         return self.change(release)[0]
 
-    def unpin_all(self, who: str | None = None, group: Group | None = None) -> list[PinReport]:
+    def unpin_all(self, who: str | None = None, group: PinGroup | None = None) -> list[PinReport]:
         """Take every pin back, those too of which that was cut short; of these the ones that still
         had changed something are told."""
         if not _to_release(read_pin_file(self.layout.pins)):
@@ -400,14 +400,14 @@ class PinStore:
                 return True
         return False
 
-    def _status(self, record: Record, live: list[GraphEntry] | None = None) -> PinStatus:
+    def _status(self, record: PinRecord, live: list[GraphEntry] | None = None) -> PinStatus:
         judged = self._graphs.judged(record, self._graphs.live() if live is None else live)
         try:
             return self._holders.of(record.op).status(record, judged)
         except CacheUnreadable as error:
             return PinStatus(record.pin, "drifted", str(error))
 
-    def _with_numbers(self, record: Record) -> Record:
+    def _with_numbers(self, record: PinRecord) -> PinRecord:
         """The pin with the numbers of its tuning as they are now. Raises CacheUnreadable."""
         return learn(record, self._holders.of(record.op).numbers(record) or {})
 
@@ -429,7 +429,7 @@ class PinStore:
         self._settled = None
 
 
-def _to_release(file: PinFile) -> list[Record]:
+def _to_release(file: PinFile) -> list[PinRecord]:
     """The pins, and those whose release is not finished."""
     return [*file.pins, *(record for record in file.released if record.pending)]
 

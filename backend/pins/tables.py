@@ -18,11 +18,10 @@ from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import PinRefused, brief
 from backend.model.problem import TuningKey
-from backend.pins.file import Counts, HeldText, PinFile, PinRequest, Record, applied_again
+from backend.pins.file import Counts, HeldText, PinFile, PinRecord, PinRequest, applied_again
 from backend.pins.state import Judged, PinStatus
 from backend.tables import registry
-from backend.tables.edit import NotEditable
-from backend.tables.model import Editing, Entry, Table, entry_key, table_system
+from backend.tables.model import Editing, Entry, NotEditable, Table, entry_key, table_system
 from backend.tables.registry import read_table, table_in
 
 UNSEEN = "the table says so; whether its program takes the row is not seen from here"
@@ -111,7 +110,7 @@ class TableRows:
     def folder_of(self, path: Path) -> str:
         return str(path)
 
-    def path(self, record: Record) -> Path:
+    def path(self, record: PinRecord) -> Path:
         return Path(record.folder)
 
     def files(self) -> list[Path]:
@@ -121,24 +120,24 @@ class TableRows:
     def check_writable(self, path: Path) -> None:
         safe.check_table(path)
 
-    def check_new(self, record: Record) -> None:
+    def check_new(self, record: PinRecord) -> None:
         """Raise PinRefused where the row is not there or cannot have these values."""
         self.changes(record)
 
-    def numbers(self, record: Record) -> None:
+    def numbers(self, record: PinRecord) -> None:
         return None
 
-    def learned(self, record: Record, stored: Numbers) -> Record:
+    def learned(self, record: PinRecord, stored: Numbers) -> PinRecord:
         return record
 
-    def waits(self, record: Record, stored: Numbers) -> bool:
+    def waits(self, record: PinRecord, stored: Numbers) -> bool:
         return False
 
     def remember(self, table: Table) -> None:
         """What a person has seen of a table."""
         self._looks[Path(table.path)] = _Look(table)
 
-    def changes(self, record: Record) -> int:
+    def changes(self, record: PinRecord) -> int:
         """How many rows a new pin would change. Raises CacheUnreadable, PinRefused."""
         path = Path(record.folder)
         look = self._look(path, read_bytes(path))
@@ -155,7 +154,7 @@ class TableRows:
             known = self._looks[path] = _Look(table_in(data, path))
         return known
 
-    def came_back(self, record: Record) -> bool:
+    def came_back(self, record: PinRecord) -> bool:
         """Whether a row that was put back is there as it was pinned: a program that had read it so
         wrote its table anew. Raises CacheUnreadable."""
         row = record.row
@@ -163,12 +162,12 @@ class TableRows:
             return False
         return self._text(record) == row.written.encode()
 
-    def differs(self, record: Record) -> bool:
+    def differs(self, record: PinRecord) -> bool:
         """Whether the row is there and is another one than was written. Raises CacheUnreadable."""
         text = self._text(record)
         return text is not None and (record.row is None or text != record.row.written.encode())
 
-    def status(self, record: Record, judged: Judged) -> PinStatus:
+    def status(self, record: PinRecord, judged: Judged) -> PinStatus:
         text = self._text(record)
         if text is None:
             where = "the row is no longer in" if Path(record.folder).exists() else "there is no"
@@ -226,7 +225,7 @@ class TableRows:
         finally:
             self._looks.pop(path, None)
 
-    def _text(self, record: Record) -> bytes | None:
+    def _text(self, record: PinRecord) -> bytes | None:
         """The row of a pin as it stands; None where there is none. Raises CacheUnreadable."""
         path, key = Path(record.folder), record.pin.key
         signature = exchange.signature_of(path)
@@ -242,7 +241,7 @@ class TableRows:
         return known[2].get(key)
 
 
-def _hold(file: PinFile, record: Record, table: Table, text: bytes, count_drifts: bool) -> bytes:
+def _hold(file: PinFile, record: PinRecord, table: Table, text: bytes, count_drifts: bool) -> bytes:
     """What the row of a pin shall be."""
     row = record.row
     ours = row is not None and text == row.written.encode()

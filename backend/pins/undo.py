@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from backend.disk.layout import Layout
 from backend.errors import PinRefused
 from backend.pins.file import (
-    Group,
     HistoryEntry,
     PinFile,
+    PinGroup,
+    PinRecord,
     PinRequest,
-    Record,
     default_who,
     find,
     read_pin_file,
@@ -46,7 +46,7 @@ class Undo:
     more, as others were pinned in their place, and stay as they are."""
 
     steps: tuple[UndoStep, ...]
-    group: Group | None = None
+    group: PinGroup | None = None
     left: int = 0
 
     @property
@@ -75,7 +75,7 @@ def undo(layout: Layout, wanted: Undo, who: str | None = None) -> list[PinReport
 
 
 def _back(
-    file: PinFile, holders: PinHolders, step: UndoStep, who: str, group: Group | None
+    file: PinFile, holders: PinHolders, step: UndoStep, who: str, group: PinGroup | None
 ) -> PinChange:
     entry, again = step.entry, step.again
     by = Attribution(who, group, entry.when)
@@ -160,14 +160,16 @@ class _Past:
         return None
 
 
-def _by_place(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    found: dict[tuple[str, str], list[Record]] = {}
+def _by_place(records: Sequence[PinRecord]) -> dict[tuple[str, str], list[PinRecord]]:
+    found: dict[tuple[str, str], list[PinRecord]] = {}
     for record in records:
         found.setdefault((record.op, record.inputs), []).append(record)
     return found
 
 
-def _of(records: Mapping[tuple[str, str], Sequence[Record]], entry: HistoryEntry) -> Record | None:
+def _of(
+    records: Mapping[tuple[str, str], Sequence[PinRecord]], entry: HistoryEntry
+) -> PinRecord | None:
     """The record in the place of which an entry tells; older entries do not tell the file."""
     for record in records.get((entry.op, entry.inputs), ()):
         if entry.system_hash in ("", record.system_hash):
@@ -175,7 +177,7 @@ def _of(records: Mapping[tuple[str, str], Sequence[Record]], entry: HistoryEntry
     return None
 
 
-def _same(one: Group | None, other: Group | None) -> bool:
+def _same(one: PinGroup | None, other: PinGroup | None) -> bool:
     return one is not None and other is not None and one.id == other.id
 
 

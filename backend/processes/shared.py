@@ -3,8 +3,8 @@
 A `Ring` holds the end of what a worker prints. Whatever that is, and wherever it writes, no disk
 fills: the memory cannot grow. Its first bytes say how much was printed in all.
 
-A `Mark` says which choice a worker is at. A message over the pipe before each sample would wake the
-parent up, which disturbs what is being measured. Knows no torch: both sides import it.
+A `ChoiceMark` says which choice a worker is at. A message over the pipe before each sample would
+wake the parent up, which disturbs what is being measured. Knows no torch: both sides import it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ Doing = Literal["compiling", "running", "timing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChoiceInProgress:
     """The `count`th mark: the choice with this hash is being compiled, run or timed. `why` is what
     the worker found wrong with it, if that made it end itself."""
 
@@ -117,7 +117,7 @@ class Place:
     why: str = ""
 
 
-class Mark:
+class ChoiceMark:
     """The worker's side; without a descriptor nobody looks. `named` gives the hash by which the
     other side knows a choice."""
 
@@ -148,14 +148,14 @@ class Mark:
             self._memory[:] = text.encode()[:MARK_SIZE].ljust(MARK_SIZE, b"\0")
 
 
-def place_of(data: bytes) -> Place | None:
+def place_of(data: bytes) -> ChoiceInProgress | None:
     """What a mark says; None where it says nothing, or is half written."""
     doing, _, rest = data.rstrip(b"\0").decode(errors="replace").partition(" ")
     count, _, rest = rest.partition(" ")
     hash, _, why = rest.partition("\n")
     for known in get_args(Doing):
         if doing == known and count.isdecimal() and hash:
-            return Place(known, int(count), hash, why)
+            return ChoiceInProgress(known, int(count), hash, why)
     return None
 
 
@@ -166,14 +166,14 @@ class SharedMark:
         self.descriptor = fixed_memory("rocm-tui-mark", MARK_SIZE)
         """What the worker is to inherit."""
         self._open = True
-        self._place: Place | None = None
+        self._place: ChoiceInProgress | None = None
         self._since = 0.0
         self.clear()
 
     def clear(self) -> None:
         os.pwrite(self.descriptor, bytes(MARK_SIZE), 0)
 
-    def place(self) -> Place | None:
+    def place(self) -> ChoiceInProgress | None:
         """Where the worker is, or was when it died; None once this is closed."""
         return place_of(os.pread(self.descriptor, MARK_SIZE, 0)) if self._open else None
 

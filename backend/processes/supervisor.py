@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from backend.processes import tree
-from backend.processes.shared import Mark, Ring, is_ring
-from backend.processes.signals import die_by, without_cores
+from backend.processes.shared import ChoiceMark, Ring, is_ring
+from backend.processes.tree import die_by, without_cores
 
 _LOOK = 5.0
 """Seconds between two looks at our parent; its end is told at once where Linux tells it."""
@@ -174,7 +174,7 @@ class LeftRunning(RuntimeError):
 class House:
     """Looks after this process; `mark` knows which choice runs in it."""
 
-    def __init__(self, mark: Mark) -> None:
+    def __init__(self, mark: ChoiceMark) -> None:
         self._mark = mark
         self._pid = os.getpid()
         self._folder = os.getcwd()  # noqa: PTH109

@@ -66,7 +66,7 @@ class FlexChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FlexOptions:
     """A call of `flex_attention`: one choice of it, or its forward's and its backward's."""
 
     choices: tuple[FlexChoice, ...]
@@ -74,11 +74,11 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class FlexOptionsExport:
     """`left_out` says of each choice that no options can say, why; `notes` of some of those that
     are in `calls`, what the options leave open."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[FlexOptions, ...]
     left_out: tuple[Remark[FlexChoice], ...]
     notes: tuple[Remark[FlexChoice], ...]
 
@@ -92,7 +92,7 @@ def operands(inputs: str) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
     return tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
 
 
-def calls_of(choices: Iterable[FlexChoice]) -> Calls:
+def calls_of(choices: Iterable[FlexChoice]) -> FlexOptionsExport:
     """The calls, each with all that is said of it. A forward and a backward are one call where
     they alone have that query, key and value."""
     kept: list[tuple[FlexChoice, Options]] = []
@@ -107,10 +107,12 @@ def calls_of(choices: Iterable[FlexChoice]) -> Calls:
         if loose := left_open(choice):
             notes.append(Remark(choice, loose))
     calls = [
-        Call(tuple(choice for choice, _ in group), {k: v for _, o in group for k, v in o.items()})
+        FlexOptions(
+            tuple(choice for choice, _ in group), {k: v for _, o in group for k, v in o.items()}
+        )
         for group in _groups(kept)
     ]
-    return Calls(tuple(calls), tuple(left_out), tuple(notes))
+    return FlexOptionsExport(tuple(calls), tuple(left_out), tuple(notes))
 
 
 Said = tuple[FlexChoice, Options]
@@ -180,7 +182,7 @@ def left_open(choice: FlexChoice) -> str:
     )
 
 
-def as_json(found: Calls) -> dict[str, Any]:
+def as_json(found: FlexOptionsExport) -> dict[str, Any]:
     """The members of the JSON of an export."""
     return {
         "calls": [
@@ -206,7 +208,7 @@ def as_json(found: Calls) -> dict[str, Any]:
     }
 
 
-def as_python(calls: Sequence[Call]) -> str:
+def as_python(calls: Sequence[FlexOptions]) -> str:
     """The text to paste: a `kernel_options` for each call."""
     parts = []
     for call in calls:

@@ -72,7 +72,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LookupTable:
     """`entries` is what Inductor takes. `left_out` says of each pin that it does not hold, why;
     `notes` of some of the `pins` that it holds, what a table cannot do for them."""
 
@@ -82,7 +82,7 @@ class Table:
     notes: tuple[Remark[SharedPin], ...] = ()
 
 
-def lookup_table(pins: Iterable[SharedPin]) -> Table:
+def lookup_table(pins: Iterable[SharedPin]) -> LookupTable:
     """The table of those `pins` that it can hold. Of two with one key the later counts: a table
     knows no precision and no version of Triton."""
     entries: dict[str, list[Config]] = {}
@@ -104,7 +104,7 @@ def lookup_table(pins: Iterable[SharedPin]) -> Table:
             others = "ATen's" if kind_of(pin.hash) else "Triton's"
             what = f"torch 2.13 asks for {others} choices of addmm apart, and times them against it"
             notes.append(Remark(pin, what))
-    return Table(entries, tuple(kept), tuple(left_out), tuple(notes))
+    return LookupTable(entries, tuple(kept), tuple(left_out), tuple(notes))
 
 
 def keys_of(pin: SharedPin) -> list[str]:

@@ -20,7 +20,7 @@ from backend.cache.best_config import KernelFiles
 from backend.counted import counted
 from backend.errors import PinRefused
 from backend.model.inductor_kernel import TRITON, is_inductors
-from backend.pins.file import Group
+from backend.pins.file import PinGroup
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, SharedPin
 from backend.tables.model import is_table_op
@@ -29,7 +29,7 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(?:\.post\d+)?(?:[+-].*)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class MachineDifference:
     """One fact that is not the same there (where the pins come from) and here, and what follows.
 
     `there` and `here` are None where it is not known.
@@ -52,7 +52,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MachineRule:
     """What a difference of one field means. `alike` says of two known values, as text, whether
     they are as good as the same."""
 
@@ -94,45 +94,51 @@ _HASHES = "a choice's hash changes with the generated source, so the pin may nev
 _COMPILER = "another compiler makes other machine code of the same choice: measure again"
 
 RULES = (
-    Rule("arch", _same_target, True, "kernels of one arch say nothing about another"),
-    Rule("arch", _same_features, False, "another setting of the same arch: measure again"),
-    Rule("device", _same, False, _TIMES),
-    Rule("compute_units", _same, False, f"{_TIMES}; a Triton choice may have another hash"),
-    Rule("torch", _same_minor, False, _HASHES),
-    Rule("triton", _same, False, _COMPILER),
-    Rule("hip", _same_minor, False, _COMPILER),
-    Rule("cuda", _same_minor, False, _COMPILER),
+    MachineRule("arch", _same_target, True, "kernels of one arch say nothing about another"),
+    MachineRule("arch", _same_features, False, "another setting of the same arch: measure again"),
+    MachineRule("device", _same, False, _TIMES),
+    MachineRule("compute_units", _same, False, f"{_TIMES}; a Triton choice may have another hash"),
+    MachineRule("torch", _same_minor, False, _HASHES),
+    MachineRule("triton", _same, False, _COMPILER),
+    MachineRule("hip", _same_minor, False, _COMPILER),
+    MachineRule("cuda", _same_minor, False, _COMPILER),
 )
 
 _UNKNOWN = "it cannot be checked"
 
 
-def differences(there: Machine, here: Machine) -> list[Difference]:
+def differences(there: Machine, here: Machine) -> list[MachineDifference]:
     """What differs, in the order of the rules; nothing if the machines are as good as the same.
 
     Where a field is known on one side only, that is said; where it is known on neither, or does
     not apply, nothing is.
     """
-    by_field: dict[str, Difference] = {}
+    by_field: dict[str, MachineDifference] = {}
     runtimes = _runtime(there), _runtime(here)
     if None not in runtimes and runtimes[0] != runtimes[1]:
         why = "torch was built for another kind of GPU, and no choice is the same"
-        return [Difference("runtime", *runtimes, refuses=True, why=why)]
+        return [MachineDifference("runtime", *runtimes, refuses=True, why=why)]
     for rule in RULES:
         theirs, ours = _fact(there, rule.field), _fact(here, rule.field)
         if theirs is None and ours is None:
             continue
         if theirs is None or ours is None:
-            by_field.setdefault(rule.field, Difference(rule.field, theirs, ours, False, _UNKNOWN))
+            by_field.setdefault(
+                rule.field, MachineDifference(rule.field, theirs, ours, False, _UNKNOWN)
+            )
         elif not rule.alike(theirs, ours):
-            by_field[rule.field] = Difference(rule.field, theirs, ours, rule.refuses, rule.why)
+            by_field[rule.field] = MachineDifference(
+                rule.field, theirs, ours, rule.refuses, rule.why
+            )
     if not by_field and there.system_hash != here.system_hash:
         why = "some part that no version tells of is another; the pin may never count here"
-        by_field[""] = Difference("system_hash", there.system_hash, here.system_hash, False, why)
+        by_field[""] = MachineDifference(
+            "system_hash", there.system_hash, here.system_hash, False, why
+        )
     return list(by_field.values())
 
 
-def refused(differing: Iterable[Difference]) -> bool:
+def refused(differing: Iterable[MachineDifference]) -> bool:
     return any(difference.refuses for difference in differing)
 
 
@@ -151,7 +157,7 @@ Action = Literal["pin", "wait", "replace", "same", "left out", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ImportStep:
     """What an import does with one pin. `numbers` of the cache file are raised, and so many
     compiled `graphs` are moved aside; that of an entry of a tuned table goes into `table`."""
 
@@ -169,7 +175,7 @@ class Step:
 
 def steps_of(
     pins: Sequence[SharedPin], here: Machine, store: PinStore, tables: Sequence[Path] = ()
-) -> list[Step]:
+) -> list[ImportStep]:
     """A step for each of `pins`, in their order; those of entries go into the first of `tables`
     that has the entry, for the same device. Raises CacheUnreadable.
 
@@ -182,9 +188,9 @@ def steps_of(
         if is_table_op(pin.op):
             steps.append(_row_step(pin, store, tables))
         elif refused(differences(pin.machine, here)):
-            steps.append(Step(pin, "refused", "it comes from another kind of machine"))
+            steps.append(ImportStep(pin, "refused", "it comes from another kind of machine"))
         elif chosen[pin.op, pin.inputs] is not pin:
-            steps.append(Step(pin, "left out", "the file has another pin of the same inputs"))
+            steps.append(ImportStep(pin, "left out", "the file has another pin of the same inputs"))
         else:
             steps.append(_step(pin, here, store, files))
     return steps
@@ -200,7 +206,7 @@ def take_in(
     store: PinStore,
     pin: SharedPin,
     system_hash: str | None,
-    group: Group,
+    group: PinGroup,
     table: Path | None = None,
 ) -> None:
     """Pin here what was pinned there, and say so in its note; `group` is undone as one. Raises
@@ -232,7 +238,7 @@ _OTHER_LIST = (
 )
 
 
-def _row_step(pin: SharedPin, store: PinStore, tables: Sequence[Path]) -> Step:
+def _row_step(pin: SharedPin, store: PinStore, tables: Sequence[Path]) -> ImportStep:
     """The entry's key has the device that it is for, so a table of another one does not have it."""
     why = "it is an entry of another tuner's table; name that of this machine with --table"
     for table in tables:
@@ -243,16 +249,16 @@ def _row_step(pin: SharedPin, store: PinStore, tables: Sequence[Path]) -> Step:
             continue
         old = plan.replaces
         if old is not None and old.hash == pin.hash:
-            return Step(pin, "same", f"is pinned in {table} already", table=table)
+            return ImportStep(pin, "same", f"is pinned in {table} already", table=table)
         detail = f"{counted(plan.numbers, 'row')} of {table} written"
         if old is None:
-            return Step(pin, "pin", detail, plan.numbers, table=table)
+            return ImportStep(pin, "pin", detail, plan.numbers, table=table)
         detail = f"instead of {old.label or old.hash}, pinned by {old.who}; {detail}"
-        return Step(pin, "replace", detail, plan.numbers, table=table)
-    return Step(pin, "refused", why)
+        return ImportStep(pin, "replace", detail, plan.numbers, table=table)
+    return ImportStep(pin, "refused", why)
 
 
-def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) -> Step:
+def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) -> ImportStep:
     try:
         plan = store.plan(
             system_for(pin, here),
@@ -263,10 +269,10 @@ def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) ->
             variants=pin.variants,
         )
     except PinRefused as error:
-        return Step(pin, "refused", str(error))
+        return ImportStep(pin, "refused", str(error))
     old, graphs = plan.replaces, len(plan.graphs)
     if old is not None and old.hashes & pin.hashes:
-        return Step(pin, "same", "is pinned here already")
+        return ImportStep(pin, "same", "is pinned here already")
     numbers = f"{counted(plan.numbers, 'number')} raised out of reach"
     if is_inductors(pin.op):
         numbers = f"{counted(plan.numbers, 'best config')} written"
@@ -277,6 +283,6 @@ def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) ->
     if plan.waits:
         detail = "its choice was not tuned here; it counts once it was"
     if old is None:
-        return Step(pin, "wait" if plan.waits else "pin", detail, plan.numbers, graphs)
+        return ImportStep(pin, "wait" if plan.waits else "pin", detail, plan.numbers, graphs)
     detail = f"instead of {old.label or old.hash}, pinned by {old.who}; {detail}"
-    return Step(pin, "replace", detail, plan.numbers, graphs)
+    return ImportStep(pin, "replace", detail, plan.numbers, graphs)

@@ -220,7 +220,7 @@ class SharedPin:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PinExport:
     """The content of one file: the pins, who exported them and when, Unix seconds."""
 
     pins: tuple[SharedPin, ...]
@@ -305,7 +305,7 @@ _SAME = (
 """Fields of a pin that its row has as they are."""
 
 
-def share_text(share: Share) -> str:
+def share_text(share: PinExport) -> str:
     """The text of the file, with its last line end."""
     machines = list(dict.fromkeys(pin.machine for pin in share.pins))
     document = {
@@ -319,7 +319,7 @@ def share_text(share: Share) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def read_share(path: Path) -> Share:
+def read_share(path: Path) -> PinExport:
     """What the file `path` says. Raises ShareInvalid for anything but a whole, good export."""
     try:
         data = read_bytes(path, MAX_BYTES)
@@ -328,14 +328,14 @@ def read_share(path: Path) -> Share:
     return parse_share(data, brief(str(path), 200))
 
 
-def parse_share(data: bytes, source: str) -> Share:
+def parse_share(data: bytes, source: str) -> PinExport:
     """The content of the file `source`. Raises ShareInvalid."""
     try:
         document = read(_Document, loads(data))
         pins = tuple(_pin(row, number, document) for number, row in enumerate(document.pins))
     except WireError as error:
         raise ShareInvalid(f"{source}: {error}") from error
-    return Share(pins, document.by, document.when)
+    return PinExport(pins, document.by, document.when)
 
 
 def _row(pin: SharedPin, machine: int) -> _Row:

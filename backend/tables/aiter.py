@@ -19,9 +19,22 @@ from pathlib import PurePath
 
 from backend.model.ops import ITEM_BYTES
 from backend.model.problem import Problem
-from backend.tables import edit
-from backend.tables.gemm import FP8, NOT_ITS_FORM, Gemm, NotAProblem, problem_of_gemm, unknown
-from backend.tables.model import Device, Editing, Entry, Fields, NotARow, Tuner, finite
+from backend.tables import model
+from backend.tables.model import (
+    FP8,
+    NOT_ITS_FORM,
+    Editing,
+    Entry,
+    Fields,
+    Gemm,
+    NotAProblem,
+    NotARow,
+    TableDevice,
+    Tuner,
+    finite,
+    problem_of_gemm,
+    unknown_problem,
+)
 
 FUSED = "a fused mixture of experts, which is no matrix product"
 _FALSE = frozenset({"false", "0", "none", ""})
@@ -73,7 +86,7 @@ _GEMM = re.compile(
 )
 
 
-class Reader:
+class AiterReader:
     """The lines of one file."""
 
     facts: Fields = ()
@@ -130,7 +143,7 @@ class Reader:
             tuple([(name, _told(row[name])) for name in self._key]),
             _solution(row),
             us / 1000 if us is not None and timed else None,
-            Device(row.get("gfx", "").strip(), int(units) if _is_size(units) else None),
+            TableDevice(row.get("gfx", "").strip(), int(units) if _is_size(units) else None),
             tuple(
                 [
                     (name, row[name])
@@ -223,7 +236,7 @@ def _gemm(op: str, row: Mapping[str, str]) -> Gemm:
     if "q_dtype_w" in row or _is(row, "scaleAB"):
         raise NotAProblem(FP8)
     if dtype not in _FLOATS:
-        raise NotAProblem(FP8) if ITEM_BYTES.get(dtype) == 1 else unknown("the type", dtype)
+        raise NotAProblem(FP8) if ITEM_BYTES.get(dtype) == 1 else unknown_problem("the type", dtype)
     if row.get("outdtype", row.get("dtype")) != row.get("dtype"):
         raise NotAProblem("a result of another type than its operands")
     if _is(row, "bpreshuffle"):
@@ -269,19 +282,19 @@ def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> byt
     looked_up = (*(form.key if form else ()), *_DEVICE)
     settable = [name for name in columns if name not in looked_up]
     if "us" not in columns:
-        raise edit.NotEditable("an untuned entry has no solution yet; tune it")
-    edit.known(values, settable)
+        raise model.NotEditable("an untuned entry has no solution yet; tune it")
+    model.check_names(values, settable)
     if b'"' in text:
-        raise edit.NotEditable("a row with quotes in it is not changed")
+        raise model.NotEditable("a row with quotes in it is not changed")
     cells = text.decode("utf-8", "surrogateescape").split(",")
     if any(columns.index(name) >= len(cells) for name in values):
-        raise edit.NotEditable("the row is shorter than its columns")
+        raise model.NotEditable("the row is shorter than its columns")
     for name, value in values.items():
         if name == "us":
-            edit.time(name, value)
+            model.editable_time(name, value)
         else:
-            edit.alike(name, value, cells[columns.index(name)], measured=name in _MEASURED)
-    new = edit.with_cells(cells, columns, values, _MEASURED)
+            model.editable_cell(name, value, cells[columns.index(name)], measured=name in _MEASURED)
+    new = model.with_cells(cells, columns, values, _MEASURED)
     return ",".join(new).encode("utf-8", "surrogateescape")
 
 
@@ -290,4 +303,4 @@ def _values(entry: Entry) -> dict[str, str]:
     return told if entry.ms is None else {**told, "us": f"{entry.ms * 1000:.10g}"}
 
 
-TUNER = Tuner("aiter", _knows, _problem, lines=Reader, editing=Editing(_values, _edit))
+TUNER = Tuner("aiter", _knows, _problem, lines=AiterReader, editing=Editing(_values, _edit))

@@ -19,8 +19,21 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from backend.model.problem import Problem
-from backend.tables.gemm import FP8, NOT_ITS_FORM, Gemm, NotAProblem, problem_of_gemm, unknown
-from backend.tables.model import HIPBLASLT, Device, Entry, Fields, NotARow, Tuner, finite
+from backend.tables.model import (
+    FP8,
+    HIPBLASLT,
+    NOT_ITS_FORM,
+    Entry,
+    Fields,
+    Gemm,
+    NotAProblem,
+    NotARow,
+    TableDevice,
+    Tuner,
+    finite,
+    problem_of_gemm,
+    unknown_problem,
+)
 
 WORD = "hipblaslt-bench"
 
@@ -59,7 +72,7 @@ def gemm_of_words(words: Mapping[str, str]) -> Gemm | None:
         raise NotAProblem("a result of another type than its operands")
     type = types.pop()
     if type not in _TYPES:
-        raise unknown("the type", type)
+        raise unknown_problem("the type", type)
     if _on(words, "--activation_type") or _on(words, "--use_e") or _on(words, "--gradient"):
         raise NotAProblem("a product with an activation or a gradient in it")
     if _factor(words, "--alpha", 1.0) != 1.0 or _factor(words, "--beta", 0.0) != 0.0:
@@ -71,7 +84,7 @@ def gemm_of_words(words: Mapping[str, str]) -> Gemm | None:
         raise NotAProblem("a bias of another type than the product")
     computed = words.get("--compute_type", "f32_r")
     if type == "f32_r" and computed not in _COMPUTED:
-        raise unknown("the type that it computes in,", computed)
+        raise unknown_problem("the type that it computes in,", computed)
     return _gemm(words, _TYPES[type], bias, _COMPUTED[computed] if type == "f32_r" else None)
 
 
@@ -160,7 +173,7 @@ _NO_HEADER = (
 _OPTION = _NO_HEADER.index("")
 
 
-class Reader:
+class HipblasltReader:
     """The lines of one file."""
 
     def __init__(self, path: str = "") -> None:
@@ -236,11 +249,11 @@ def _is_row(line: bytes, columns: tuple[str, ...]) -> bool:
     return line.count(b",") + 1 == len(_NO_HEADER) and line.startswith((b"N,", b"T,", b"C,"))
 
 
-def _device(row: Mapping[str, str]) -> Device:
+def _device(row: Mapping[str, str]) -> TableDevice:
     """Newer releases say on which device each row was timed."""
     name, units = row.get("gcnArchName", ""), row.get("CUs", "")
     told = units.isascii() and units.isdigit() and len(units) < 6
-    return Device(name.partition(":")[0], int(units) if told else None, name)
+    return TableDevice(name.partition(":")[0], int(units) if told else None, name)
 
 
 def _problem(entry: Entry) -> Problem:
@@ -258,4 +271,4 @@ def _knows(head: bytes, name: str) -> bool:
     return HIPBLASLT.match(head) is not None
 
 
-TUNER = Tuner("hipblaslt", _knows, _problem, lines=Reader, below=True)
+TUNER = Tuner("hipblaslt", _knows, _problem, lines=HipblasltReader, below=True)

@@ -31,10 +31,19 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from backend.model.problem import Problem
-from backend.tables import edit
+from backend.tables import model
 from backend.tables.aiter import FUSED
-from backend.tables.gemm import FP8, NotAProblem
-from backend.tables.model import BOM, Device, Editing, Entry, Fields, Table, Tuner
+from backend.tables.model import (
+    BOM,
+    FP8,
+    Editing,
+    Entry,
+    Fields,
+    NotAProblem,
+    Table,
+    TableDevice,
+    Tuner,
+)
 
 MAX_DOCUMENT = 4 << 20
 """Bytes. The largest public ones have 40 kB."""
@@ -45,7 +54,7 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LadderStep:
     """A config, `config` in the order of the file. It lies from byte `start`, where its name
     begins, to `end`, on `line` (from 1). `path` is its name, behind those of the objects it is in.
     """
@@ -67,7 +76,7 @@ class Ladder:
     """`facts` is what the document says of all its steps."""
 
     facts: Fields
-    steps: tuple[Step, ...]
+    steps: tuple[LadderStep, ...]
 
 
 def ladder_of(data: bytes) -> Ladder:
@@ -158,13 +167,13 @@ def _in_utf8(text: str) -> str:
         return text
 
 
-def _steps(text: str, members: tuple[_Member, ...]) -> Iterator[Step]:
+def _steps(text: str, members: tuple[_Member, ...]) -> Iterator[LadderStep]:
     line, counted = 1, 0
     for path, step in _objects(members, ()):
         line += text.count("\n", counted, step.start)
         counted = step.start
         config = tuple((each.name, each.text) for each in step.members or ())
-        yield Step(path, config, line, step.start, step.end)
+        yield LadderStep(path, config, line, step.start, step.end)
 
 
 def _objects(
@@ -192,11 +201,11 @@ def _damaged(text: str, at: int) -> str:
 
 
 def _values(entry: Entry) -> dict[str, str]:
-    return {name: value for name, value in entry.extra if edit.is_whole(value)}
+    return {name: value for name, value in entry.extra if model.is_whole_number(value)}
 
 
 def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> bytes:
-    return edit.with_members(text, values)
+    return model.with_json_members(text, values)
 
 
 EDITING = Editing(_values, _edit)
@@ -214,7 +223,7 @@ _CONFIG = re.compile(rb'"(?:BLOCK_\w+|num_warps|num_stages|waves_per_eu)"\s*:')
 def _aiter_table(data: bytes, path: str) -> Table:
     ladder = ladder_of(data)
     arch, op, sizes = _aiter_name(PurePath(path))
-    device = Device(arch)
+    device = TableDevice(arch)
     entries = [
         Entry(
             step.line,
@@ -282,7 +291,7 @@ def _moe_table(data: bytes, path: str) -> Table:
     name = PurePath(path)
     told = moe_name(name.name)
     op = BLOCKS if "K" in told else MOE_OP
-    device = Device(name=told.pop("device_name", ""))
+    device = TableDevice(name=told.pop("device_name", ""))
     facts = dict(ladder.facts)
     folder = _FOLDER.fullmatch(name.parent.name)
     if folder is not None and "triton_version" not in facts:

@@ -38,8 +38,19 @@ from pathlib import PurePath
 
 from backend.model.convolution import RESULTS, options
 from backend.model.problem import Problem, Shape
-from backend.tables.gemm import NOT_ITS_FORM, NotAProblem, unknown
-from backend.tables.model import MIOPEN, SQLITE, Device, Entry, Fields, NotARow, Tuner, finite
+from backend.tables.model import (
+    MIOPEN,
+    NOT_ITS_FORM,
+    SQLITE,
+    Entry,
+    Fields,
+    NotAProblem,
+    NotARow,
+    TableDevice,
+    Tuner,
+    finite,
+    unknown_problem,
+)
 
 try:
     import sqlite3
@@ -198,7 +209,7 @@ def _check(conv: _Convolution) -> None:
     if conv.bias or len(conv.layouts) > 1:
         raise NotAProblem("a convolution with a bias, or of tensors in several layouts")
     if conv.type not in _TYPES:
-        raise unknown("the type", conv.type)
+        raise unknown_problem("the type", conv.type)
     sizes = (conv.filter, conv.padding, conv.stride, conv.dilation, conv.result or conv.image)
     if any(len(each) != len(conv.image) for each in sizes):
         raise NotAProblem(NOT_ITS_FORM)
@@ -206,7 +217,7 @@ def _check(conv: _Convolution) -> None:
         raise NotAProblem(NOT_ITS_FORM)
     (layout,) = conv.layouts
     if layout not in _LAST and layout not in ("NCHW", "NCDHW"):
-        raise unknown("the layout", layout)
+        raise unknown_problem("the layout", layout)
 
 
 def _operands(conv: _Convolution) -> tuple[tuple[Shape, ...], Shape]:
@@ -301,7 +312,7 @@ _ALGORITHM = "miopen"
 """How all algorithms are called."""
 
 
-class Reader:
+class MiopenReader:
     """The lines of one file, whose device stands in its name."""
 
     facts: Fields = ()
@@ -337,13 +348,13 @@ class Reader:
         )
 
 
-def device_of(name: str) -> Device:
+def device_of(name: str) -> TableDevice:
     """The device that the name of a file tells."""
     found = _DEVICE.search(name)
     if found is None:
-        return Device()
+        return TableDevice()
     units = int(found[2]) if found[2] else int(found[3], 16) if found[3] else None
-    return Device(found[1], units, found[0])
+    return TableDevice(found[1], units, found[0])
 
 
 def _solver(part: str) -> tuple[str, float | None, str]:
@@ -376,4 +387,4 @@ def _knows(head: bytes, name: str) -> bool:
     return MIOPEN.match(head) is not None or (_NAME.search(name) is not None and b"=" in head)
 
 
-TUNER = Tuner("miopen", _knows, _problem, lines=Reader, text=_text)
+TUNER = Tuner("miopen", _knows, _problem, lines=MiopenReader, text=_text)

@@ -7,22 +7,31 @@ An entry can be pinned like a tuning of Inductor's, so that all pins have one li
 one undo. Its key there is an op and inputs:
 
     op `table:tunableop:GemmTunableOp_Half_TN`, inputs `params=tn_32000_64_8192 @ gfx942`
+
+Then its row gets another solution, and every other byte of the file stays. A time belongs to the
+solution for which it was measured. Where none is given for the new one, `nan` is written, which the
+tuners' own readers take for a number.
+
+What a row means to a BLAS library is a `Gemm`, column by column; `problem_of_gemm` gives the
+problem of torch, row by row, that led to it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from typing import Protocol, overload
 
-from backend.model.problem import Problem, TuningKey
+from backend.errors import brief
+from backend.model.problem import Problem, Shape, TuningKey
 from backend.model.session import Fault
 
 Fields = tuple[tuple[str, str], ...]
@@ -38,7 +47,7 @@ class NotARow(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class TableDevice:
     """What an entry was tuned on, as far as the file or its name tells: `arch` without features
     (`gfx942`), `units` compute units, `name` in the file's own words (`AMD_Instinct_MI300X`,
     `gfx942:sramecc+:xnack-`). Empty and None are what is not told."""
@@ -70,7 +79,7 @@ class Entry:
     key: Fields
     solution: str = ""
     ms: float | None = None
-    device: Device = Device()
+    device: TableDevice = TableDevice()
     extra: Fields = ()
     others: tuple[tuple[str, float | None], ...] = ()
 
@@ -284,6 +293,189 @@ def table_system(path: Path) -> str:
     return _FILE + hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
 
 
-def is_table_system(system: str) -> bool:
-    """Whether that is a table, and no cache file."""
-    return system.startswith(_FILE)
+UNTIMED = "nan"
+_WORD = re.compile(r"[^\s,\"'=\\]{1,400}")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})")
+_NUMBER = re.compile(r"-?(?:[0-9]{1,17}\.?[0-9]{0,17}|\.[0-9]{1,17})(?:[eE][+-]?[0-9]{1,3})?")
+_BOOLEAN = ("True", "False")
+
+
+class NotEditable(Exception):
+    """The entry cannot be changed so. The text is the reason."""
+
+
+def editable_word(name: str, value: str) -> str:
+    """The text of a cell. Raises NotEditable for one that would be no single cell."""
+    if not (_WORD.fullmatch(value) and value.isprintable()):
+        raise NotEditable(f"{brief(value, 60)!r} cannot stand in the column {name}")
+    return value
+
+
+def editable_time(name: str, value: str) -> str:
+    """The text of a time. Raises NotEditable."""
+    if not (_NUMBER.fullmatch(value) and 0 < float(value) < math.inf):
+        raise NotEditable(f"{brief(value, 60)!r} is no time ({name})")
+    return value
+
+
+def editable_cell(name: str, value: str, old: str, *, measured: bool = False) -> str:
+    """The text of a cell in the place of `old`: another kind of value than a number, or True or
+    False, would make pandas read the whole column, and so every row, as that. Whole numbers alone
+    unless they are `measured`. Raises NotEditable."""
+    old = old.strip()
+    if measured and value == UNTIMED:
+        return value
+    if is_whole_number(old) and not measured and not is_whole_number(value):
+        kind = "a whole number"
+    elif _NUMBER.fullmatch(old) and not _NUMBER.fullmatch(value):
+        kind = "a number"
+    elif old in _BOOLEAN and value not in _BOOLEAN:
+        kind = "True or False"
+    else:
+        return editable_word(name, value)
+    raise NotEditable(f"{brief(value, 60)!r} cannot stand in the column {name}: it takes {kind}")
+
+
+def check_names(values: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raises NotEditable for a name of `values` that is not among `names`."""
+    names = tuple(names)
+    unknown = next((name for name in values if name not in names), None)
+    if unknown is not None:
+        raise NotEditable(f"{brief(unknown, 60)!r} is not set here; there are {', '.join(names)}")
+
+
+def with_cells(
+    cells: Sequence[str], columns: Sequence[str], values: Mapping[str, str], times: Iterable[str]
+) -> list[str]:
+    """The cells of a row with other `values`; of the columns `times` those that are not given are
+    `UNTIMED`, unless all stays as it is."""
+    new = [values.get(name, cell) for name, cell in zip(columns, cells, strict=False)]
+    if new == list(cells):
+        return new
+    for name in times:
+        if name in columns and name not in values and (at := columns.index(name)) < len(new):
+            new[at] = UNTIMED
+    return new
+
+
+def is_whole_number(value: str) -> bool:
+    """Whether that is the text of a whole number."""
+    return _INTEGER.fullmatch(value) is not None
+
+
+def with_json_members(text: bytes, values: Mapping[str, str]) -> bytes:
+    """An object of JSON with other whole numbers as the values of members that it has. Raises
+    NotEditable."""
+    for name, value in values.items():
+        if not is_whole_number(value):
+            raise NotEditable(f"{brief(value, 60)!r} is no whole number ({brief(name, 60)})")
+        member = rb'("' + re.escape(name.encode()) + rb'"\s*:\s*)-?\d+(?=\s*[,}\]])'
+        text, count = re.subn(member, rb"\g<1>" + value.encode(), text)
+        if count != 1:
+            raise NotEditable(f"{brief(name, 60)!r} is no number of this entry")
+    return text
+
+
+def assignments_text(values: Mapping[str, str]) -> str:
+    """What `assignments` takes apart."""
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def assignments(text: str) -> dict[str, str]:
+    """`NAME=VALUE,NAME=VALUE`. Raises NotEditable."""
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name and equals and value):
+            raise NotEditable(f"{brief(text, 80)!r} is not of the form NAME=VALUE,NAME=VALUE")
+        if values.setdefault(name, value) != value:
+            raise NotEditable(f"{brief(name, 60)!r} is set twice")
+    return values
+
+
+class NotAProblem(Exception):
+    """The line asks for something that Inductor's tuning has no op for, or tells too little. The
+    text is the reason, the same for all lines that share it."""
+
+
+FP8 = "an fp8 or int8 product with scales"
+NOT_ITS_FORM = "not in the form of its table"
+_LARGEST = 1 << 40
+"""Of a size or a step: beyond it no line of a real program goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """op(A) · op(B), `m` by `n`, over `k`; matrices lie column by column, `lda` and `ldb` elements
+    from one column to the next, `stride_a` and `stride_b` from one of the `batch` to the next.
+    None is what the line does not tell. `trans_a`: A lies as k by m; `trans_b`: B as n by k.
+
+    `dtype` is torch's name of the operands' and the result's type, `bias` a vector of m added to
+    each column, `precision` torch's of float32 products.
+    """
+
+    trans_a: bool
+    trans_b: bool
+    m: int
+    n: int
+    k: int
+    dtype: str
+    lda: int | None = None
+    ldb: int | None = None
+    batch: int | None = None
+    stride_a: int | None = None
+    stride_b: int | None = None
+    bias: bool = False
+    precision: str | None = None
+
+
+def problem_of_gemm(gemm: Gemm) -> Problem:
+    """The op of torch whose call becomes this one; raises NotAProblem.
+
+    What lies column by column is the transpose of what lies row by row, and (A · B)ᵀ = Bᵀ · Aᵀ: the
+    library's B is torch's first factor, n by k, its A the second one, k by m. Steps that are not
+    told are those of matrices without gaps.
+    """
+    m, n, k = gemm.m, gemm.n, gemm.k
+    batch = 1 if gemm.batch is None else gemm.batch
+    if not all(0 < size <= _LARGEST for size in (m, n, k, batch)):
+        raise NotAProblem("a size of 0, or beyond all bounds")
+    a_rows, b_rows = (k if gemm.trans_a else m), (n if gemm.trans_b else k)
+    lda, ldb = _step(gemm.lda, a_rows), _step(gemm.ldb, b_rows)
+    first, second = (n, k), (k, m)
+    first_steps = (1, ldb) if gemm.trans_b else (ldb, 1)
+    second_steps = (1, lda) if gemm.trans_a else (lda, 1)
+    if gemm.batch is None:
+        if not gemm.bias:
+            return _problem(gemm, "mm", (first, second), (first_steps, second_steps))
+        return _problem(gemm, "addmm", ((m,), first, second), ((1,), first_steps, second_steps))
+    if gemm.bias:
+        raise NotAProblem("a bias on a batch of products")
+    gaps = (lda, ldb) != (a_rows, b_rows)
+    if gaps and (gemm.stride_a is None or gemm.stride_b is None):
+        raise NotAProblem("a batch of matrices with gaps, whose distance is not told")
+    between_a = lda * (m if gemm.trans_a else k) if gemm.stride_a is None else gemm.stride_a
+    between_b = ldb * (k if gemm.trans_b else n) if gemm.stride_b is None else gemm.stride_b
+    if max(between_a, between_b) > _LARGEST:
+        raise NotAProblem("a size of 0, or beyond all bounds")
+    shapes = (gemm.batch, *first), (gemm.batch, *second)
+    steps = (between_b, *first_steps), (between_a, *second_steps)
+    return _problem(gemm, "bmm", shapes, steps)
+
+
+def _step(told: int | None, rows: int) -> int:
+    if told is None:
+        return rows
+    if not rows <= told <= _LARGEST:
+        raise NotAProblem("a leading dimension that its matrix cannot have")
+    return told
+
+
+def _problem(gemm: Gemm, op: str, shapes: tuple[Shape, ...], steps: tuple[Shape, ...]) -> Problem:
+    dtypes = (gemm.dtype,) * len(shapes)
+    return Problem(op, shapes, steps, dtypes, precision=gemm.precision)
+
+
+def unknown_problem(what: str, name: str) -> NotAProblem:
+    """`what` is none that is known: the op, the type."""
+    return NotAProblem(f"{what} {brief(name, 60)}, which is not known")

@@ -19,19 +19,24 @@ from typing import NamedTuple
 
 from backend.errors import brief
 from backend.model.problem import Problem
-from backend.tables import edit
-from backend.tables.gemm import FP8, NOT_ITS_FORM, Gemm, NotAProblem, problem_of_gemm, unknown
+from backend.tables import model
 from backend.tables.model import (
     BOM,
-    Device,
+    FP8,
+    NOT_ITS_FORM,
     Editing,
     Entry,
     Fields,
+    Gemm,
+    NotAProblem,
     NotARow,
     Table,
+    TableDevice,
     Tuner,
     finite,
+    problem_of_gemm,
     table_of,
+    unknown_problem,
 )
 
 _BEGINS = re.compile(rb"^(?:[A-Za-z0-9]{1,40}TunableOp_|Validator,)", re.MULTILINE)
@@ -74,14 +79,14 @@ _SCALED_PARAMS = re.compile(
 )
 
 
-class Reader:
+class TunableOpReader:
     """The lines of one file."""
 
     columns: tuple[str, ...] = ()
 
     def __init__(self, path: str = "") -> None:
         self._facts: list[tuple[str, str]] = []
-        self._device = Device()
+        self._device = TableDevice()
 
     @property
     def facts(self) -> Fields:
@@ -107,7 +112,7 @@ class Reader:
     def _validate(self, name: str, value: str) -> None:
         self._facts.append((name, value))
         if name == "GCN_ARCH_NAME":
-            self._device = Device(value.partition(":")[0], None, value)
+            self._device = TableDevice(value.partition(":")[0], None, value)
 
     def entry(self, line: bytes, number: int, start: int) -> Entry:
         cells = _text(line).split(",", 4)
@@ -162,9 +167,9 @@ def _scaled(op: str, params: str) -> Problem:
         raise NotAProblem(NOT_ITS_FORM)
     for name in (named[1], named[2]):
         if name not in _FP8:
-            raise unknown("the type", name)
+            raise unknown_problem("the type", name)
     if named[3] not in _RESULTS or told[3] not in (*_RESULTS, "None"):
-        raise unknown("the type", named[3] if named[3] not in _RESULTS else told[3])
+        raise unknown_problem("the type", named[3] if named[3] not in _RESULTS else told[3])
     product = product_of(f"GemmTunableOp_Half_{named[4]}", told[1])
     plain = problem_of_gemm(product)
     rows = told[2] == "1"
@@ -192,10 +197,10 @@ def product_of(op: str, params: str) -> Gemm:
     if kind.startswith("Scaled"):
         raise NotAProblem(FP8)
     if kind not in _OPS:
-        raise unknown("the op", kind)
+        raise unknown_problem("the op", kind)
     type, _, layout = behind.rpartition("_")
     if type not in _TYPES:
-        raise unknown("the type", type)
+        raise unknown_problem("the type", type)
     found = _PARAMS.fullmatch(params.strip())
     if found is None or (found[1] + found[2]).upper() != layout:
         raise NotAProblem(NOT_ITS_FORM)
@@ -232,23 +237,23 @@ def _knows(head: bytes, name: str) -> bool:
 
 def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> bytes:
     """What PyTorch reads as the time of a row it never compares: `atof`, which takes `nan`."""
-    edit.known(values, _NAMES)
+    model.check_names(values, _NAMES)
     op, params, *rest = text.split(b",")
     if len(rest) < 2 or rest[0].startswith(_BLAS):
-        raise edit.NotEditable("an untuned entry has no solution yet; tune it")
+        raise model.NotEditable("an untuned entry has no solution yet; tune it")
     if not SOLUTION.fullmatch(values.get("solution", "Default")):
-        raise edit.NotEditable(
+        raise model.NotEditable(
             f"{brief(values['solution'], 60)!r} is no solution; Default, Gemm_Hipblaslt_12683, ..."
         )
     if not is_of_layout(values.get("solution", ""), op.decode("utf-8", "replace")):
-        raise edit.NotEditable(
+        raise model.NotEditable(
             f"{brief(values['solution'], 60)} is of another layout than the row; PyTorch ends the "
             "program that takes it"
         )
     if "ms" in values:
-        edit.time("ms", values["ms"])
+        model.editable_time("ms", values["ms"])
     told = [cell.decode("utf-8", "surrogateescape") for cell in rest[:2]]
-    new = edit.with_cells(told, _NAMES, values, ("ms",))
+    new = model.with_cells(told, _NAMES, values, ("ms",))
     written = (cell.encode("utf-8", "surrogateescape") for cell in new)
     return b",".join((op, params, *written, *rest[2:]))
 
@@ -259,7 +264,7 @@ def _values(entry: Entry) -> dict[str, str]:
 
 
 _EDITING = Editing(_values, _edit, bare="solution", first=True)
-TUNER = Tuner("tunableop", _knows, _problem, lines=Reader, editing=_EDITING)
+TUNER = Tuner("tunableop", _knows, _problem, lines=TunableOpReader, editing=_EDITING)
 
 
 _OP = re.compile(r"[A-Za-z0-9]{1,40}TunableOp_[\w:<>]{1,100}", re.ASCII)
@@ -268,7 +273,7 @@ _NAME = re.compile(r"\w{1,60}", re.ASCII)
 _VALUE = re.compile(r"[!-~](?:[ -~]{0,298}[!-~])?")
 
 
-class Row(NamedTuple):
+class TunedRow(NamedTuple):
     """What was taken for a product, and how long it took."""
 
     op: str
@@ -291,7 +296,7 @@ def is_product(line: str) -> bool:
     return bool(_OP.fullmatch(op) and _NAMED_PARAMS.fullmatch(params))
 
 
-def check_row(row: Row) -> None:
+def check_row(row: TunedRow) -> None:
     """Raises NotMergeable for what would be no row of such a file."""
     if not (is_product(f"{row.op},{row.params}") and SOLUTION.fullmatch(row.solution)):
         raise NotMergeable(f"{brief(','.join(row[:3]), 200)!r} is no row of TunableOp's")
@@ -306,13 +311,13 @@ def keys_in(data: bytes, validators: Mapping[str, str]) -> frozenset[tuple[str, 
 
 
 def merged(
-    data: bytes, validators: Mapping[str, str], rows: Iterable[Row], *, force: bool = False
+    data: bytes, validators: Mapping[str, str], rows: Iterable[TunedRow], *, force: bool = False
 ) -> bytes:
     """The file with `rows` behind its own; of a product that it has its own row stays, with `force`
     that row has the new solution and time. An empty file gets `validators` first. Raises
     NotMergeable."""
     _check(validators)
-    new: dict[tuple[str, str], Row] = {}
+    new: dict[tuple[str, str], TunedRow] = {}
     for row in rows:
         check_row(row)
         new.setdefault(row.key, row)
@@ -329,12 +334,12 @@ def merged(
     return content + (b"\n" if lines and not content.endswith(b"\n") else b"") + lines
 
 
-def _line(row: Row) -> bytes:
+def _line(row: TunedRow) -> bytes:
     """As PyTorch writes a row: six digits of a time."""
     return f"{row.op},{row.params},{row.solution},{row.ms:g}\n".encode()
 
 
-def _replaced(text: bytes, row: Row) -> bytes:
+def _replaced(text: bytes, row: TunedRow) -> bytes:
     editing = TUNER.editing
     assert editing is not None
     return editing.edit((), text, {"solution": row.solution, "ms": f"{row.ms:g}"})
@@ -347,7 +352,7 @@ def _table(data: bytes, validators: Mapping[str, str]) -> Table:
         raise NotMergeable("it is no file of TunableOp's results")
     if data.startswith(BOM) or b"\r" in data:
         raise NotMergeable("PyTorch ignores it, for its line ends or its byte order mark")
-    table = table_of(TUNER.name, Reader(), data, "")
+    table = table_of(TUNER.name, TunableOpReader(), data, "")
     there = dict(table.facts)  # of two of one name PyTorch takes the last
     for name in sorted({*there, *validators}):
         if there.get(name) != validators.get(name):

@@ -33,7 +33,7 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.ops import is_flex
 from backend.model.options import Options
 from backend.model.problem import TuningKey
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.worker.problem import options_of, rebuild_key, template_choices
 from backend.worker.rebuilt import (
     Answered,
@@ -195,7 +195,7 @@ def question_of(
     mode: Mapping[str, bool],
     *,
     templates: bool,
-    mark: Mark | None = None,
+    mark: ChoiceMark | None = None,
     recorded: str = "",
 ) -> Captured:
     """The question for `key`, its choices `hashes` compiled, as `capture` has it; that of an
@@ -233,7 +233,7 @@ def capture(
     mode: Mapping[str, bool],
     *,
     templates: bool,
-    mark: Mark | None = None,
+    mark: ChoiceMark | None = None,
 ) -> Captured:
     """Compile `program` up to the question for `key`, and its choices `hashes` (none: all).
 
@@ -241,7 +241,7 @@ def capture(
     which choice is being compiled. Raises NotRebuildable where Inductor asks for something else, or
     nothing, and where it does not compile.
     """
-    selector = _Selector(key, hashes, templates, mark or Mark(), program.numbers)
+    selector = _Selector(key, hashes, templates, mark or ChoiceMark(), program.numbers)
     trouble = compile_asking(selector, program, mode)
     if selector.captured is not None:
         return selector.captured
@@ -259,7 +259,7 @@ class _Selector(torch_api.LazySelector):
         key: TuningKey,
         hashes: Sequence[str],
         templates: bool,
-        mark: Mark,
+        mark: ChoiceMark,
         numbers: KnownNumbers | None,
     ) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from backend.cache.code import digest_in
 from backend.cache.variants import ChoiceVariants, DeviceModule, may_differ
 from backend.disk.layout import Layout, cache_dir
 from backend.inductor.hooks.environment import home
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import TrialJob, TuneJob, VerifyJob, WorkerJob
 from backend.worker.protocol import TellProgress
 
@@ -72,10 +72,10 @@ _current: JobHashes | None = None
 
 
 def run_here(
-    run: Callable[[Any, TellProgress, Mark], R],
+    run: Callable[[Any, TellProgress, ChoiceMark], R],
     job: WorkerJob[R],
     tell: TellProgress,
-    mark: Mark,
+    mark: ChoiceMark,
 ) -> R:
     """Run `job` with the hashes of this device, and return its result with those that it names.
 

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from backend.counted import counted
 from backend.measure.rounds import OnRounds, Rounds
-from backend.processes.shared import MARK_SIZE, Mark
+from backend.processes.shared import MARK_SIZE, ChoiceMark
 from backend.wire.codec import WireError, dumps, loads
 from backend.wire.jobs import BadJob
 
@@ -83,17 +83,17 @@ def _object(text: str | bytes) -> Words | None:
     return value if isinstance(value, dict) else None
 
 
-_marks: dict[int, Mark] = {}
+_marks: dict[int, ChoiceMark] = {}
 
 
-def mark_argument(words: Words) -> Mark:
+def mark_argument(words: Words) -> ChoiceMark:
     """From `mark`, a descriptor of `MARK_SIZE` bytes; optional. Raises BadJob."""
     descriptor = words.get("mark")
     if descriptor is None:
-        return Mark()
+        return ChoiceMark()
     try:
         if descriptor not in _marks:
-            _marks[descriptor] = Mark(descriptor)
+            _marks[descriptor] = ChoiceMark(descriptor)
             os.close(descriptor)  # nobody else shall write there
         return _marks[descriptor]
     except (OSError, TypeError, ValueError) as error:

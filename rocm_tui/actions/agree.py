@@ -22,9 +22,9 @@ from backend.model.inductor_kernel import TRITON, is_inductors
 from backend.model.problem import TuningKey
 from backend.model.session import CACHE_FILES, Fault, Session, systems_of
 from backend.model.tuning import Tuning
-from backend.pins.file import Group, new_group
+from backend.pins.file import PinGroup, new_group
 from backend.pins.plan import PinPlan
-from backend.sharing.share import Machine, Share, SharedPin, read_share
+from backend.sharing.share import Machine, PinExport, SharedPin, read_share
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.pin import (
     Pinnable,
@@ -290,7 +290,7 @@ def _of_warm_graphs(
 def _row_of(key: TuningKey, source: str) -> Row:
     """Return a row of a tuning of which only the key is known."""
     pin = SharedPin(key.op, key.inputs, key.precision, "", "", Machine())
-    (seen,) = tunings_of_export(Share((pin,)), source)
+    (seen,) = tunings_of_export(PinExport((pin,)), source)
     return Row(seen.uid, key.id, 1, replace(seen.tuning, selected=None))
 
 
@@ -406,7 +406,7 @@ def _order_of(
     return next((names for names in orders if names), ())
 
 
-def _of_export(share: Share, text: str, name: str) -> Selections:
+def _of_export(share: PinExport, text: str, name: str) -> Selections:
     """Return the pins of another host as its selections."""
     selections = []
     for seen, machine in zip(tunings_of_export(share, text), _machines(share), strict=True):
@@ -420,7 +420,7 @@ def _of_export(share: Share, text: str, name: str) -> Selections:
     return Selections(_choosers(selections), tuple(selections), ())
 
 
-def _machines(share: Share) -> Iterator[Machine]:
+def _machines(share: PinExport) -> Iterator[Machine]:
     """Yield the machine of each tuning of the pins."""
     for pin in share.pins:
         for _ in pin.timings or (pin.precision,):
@@ -523,7 +523,7 @@ def pin_all(steps: Sequence[PinStep], notes: Sequence[str], layout: Layout) -> l
     return made
 
 
-def _take_back(group: Group, count: int, layout: Layout) -> str:
+def _take_back(group: PinGroup, count: int, layout: Layout) -> str:
     """Undo what was pinned of `group`; what is left where that cannot be done."""
     try:
         last = next_step_back(layout) if count else None

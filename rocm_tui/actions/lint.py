@@ -10,7 +10,7 @@ from threading import Event
 from typing import TypeVar
 
 from backend.errors import CacheUnreadable
-from backend.tables.model import Device, Table
+from backend.tables.model import Table, TableDevice
 from backend.tables.registry import TableDamaged, read_table
 from rocm_tui.actions.tables import tables_below
 from rocm_tui.errors import NoSuchSource
@@ -25,7 +25,7 @@ _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
 def lint_files(
     paths: Iterable[str],
-    device: Device | None,
+    device: TableDevice | None,
     versions: Mapping[str, str],
     only: Collection[str] = (),
     without: Collection[str] = (),
@@ -55,7 +55,7 @@ class Checked:
     since they go beyond `MOST_ROWS`."""
 
     marks: RowFindings = NOTHING
-    device: Device | None = None
+    device: TableDevice | None = None
     left_out: int = 0
 
 
@@ -112,7 +112,7 @@ def _damaged(error: CacheUnreadable) -> Table:
     raise error
 
 
-def device_here(nodes: Path = _KFD) -> Device | None:
+def device_here(nodes: Path = _KFD) -> TableDevice | None:
     """Return this machine's GPU; None if there is none, or if its GPUs differ."""
     try:
         found = {_device_of((node / "properties").read_text()) for node in nodes.iterdir()}
@@ -122,7 +122,7 @@ def device_here(nodes: Path = _KFD) -> Device | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _device_of(properties: str) -> Device | None:
+def _device_of(properties: str) -> TableDevice | None:
     """The steps of an architecture are hexadecimal: 90010 is gfx90a."""
     fields = dict(line.split(None, 1) for line in properties.splitlines() if " " in line)
     version, simds, each = (
@@ -131,4 +131,4 @@ def _device_of(properties: str) -> Device | None:
     if not version:
         return None
     arch = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
-    return Device(arch, simds // each if each else None)
+    return TableDevice(arch, simds // each if each else None)

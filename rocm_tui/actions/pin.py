@@ -11,7 +11,7 @@ from backend.model.inductor_kernel import is_kernel
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.pins.file import Group, HistoryEntry, new_group
+from backend.pins.file import HistoryEntry, PinGroup, new_group
 from backend.pins.plan import PinPlan, check_agreed
 from backend.pins.state import PinReport, PinStatus
 from backend.pins.store import PinStore
@@ -101,7 +101,7 @@ def pin_choice(
     *,
     note: str = "",
     plan: PinPlan | None = None,
-    group: Group | None = None,
+    group: PinGroup | None = None,
 ) -> Pinned:
     """Let the choice win for every later torch.compile; just as in `plan`, where a person agreed to
     that. `group` is the command that pins it among others: the first of them may change what the

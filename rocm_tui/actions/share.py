@@ -21,13 +21,20 @@ from backend.model.choice import Choice
 from backend.model.inductor_kernel import is_inductors
 from backend.model.ops import is_flex
 from backend.model.tuning import Tuning
-from backend.pins.file import Record, default_who, new_group, read_pin_file
+from backend.pins.file import PinRecord, default_who, new_group, read_pin_file
 from backend.pins.store import PinStore
 from backend.sharing.kernel_options import FlexChoice, operands
-from backend.sharing.plan import Difference, Step, differences, steps_of, system_for, take_in
+from backend.sharing.plan import (
+    ImportStep,
+    MachineDifference,
+    differences,
+    steps_of,
+    system_for,
+    take_in,
+)
 from backend.sharing.share import (
     Machine,
-    Share,
+    PinExport,
     SharedPin,
     completed,
     machine_here,
@@ -84,7 +91,7 @@ def pins_to_share(
     ]
 
 
-def _variants(record: Record, variants: ChoiceVariants) -> Mapping[str, str]:
+def _variants(record: PinRecord, variants: ChoiceVariants) -> Mapping[str, str]:
     """The hashes of a pinned kernel by device index. A pin of an older version has none."""
     if record.variants or variants.device(record.hash) is None:
         return record.variants
@@ -127,7 +134,7 @@ def _flex_choice(tuning: Tuning, choice: Choice) -> FlexChoice:
     )
 
 
-def _flex_pin(record: Record, choices: Sequence[Choice]) -> FlexChoice:
+def _flex_pin(record: PinRecord, choices: Sequence[Choice]) -> FlexChoice:
     """A pin may know what no source does any more, and a source what the pin does not."""
     same = [each for each in choices if each.hash in record.hashes]
     known = next((each for each in same if each.config), None)
@@ -190,7 +197,7 @@ def _ask_worker(layout: Layout, python: str | None) -> Environment:
 
 def export_text(pins: Sequence[SharedPin]) -> str:
     """The file that `import` reads."""
-    return share_text(Share(tuple(pins), default_who(), time.time()))
+    return share_text(PinExport(tuple(pins), default_who(), time.time()))
 
 
 def unknown_origins(pins: Sequence[SharedPin]) -> dict[str, list[str]]:
@@ -229,10 +236,10 @@ class ImportCutShort(RocmTuiError):
 class ImportPlan:
     """What an import would do: a step for each pin, and how the machines differ from this one."""
 
-    share: Share
+    share: PinExport
     here: Machine
-    steps: Sequence[Step] = ()
-    differences: Mapping[Machine, Sequence[Difference]] = field(default_factory=dict)
+    steps: Sequence[ImportStep] = ()
+    differences: Mapping[Machine, Sequence[MachineDifference]] = field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
@@ -240,7 +247,7 @@ class ImportPlan:
         return all(step.action != "refused" for step in self.steps)
 
     @property
-    def changes(self) -> list[Step]:
+    def changes(self) -> list[ImportStep]:
         """The pins that would be made."""
         return [step for step in self.steps if step.changes]
 
@@ -275,7 +282,7 @@ def plan_import(
     )
 
 
-def _pins_of(share: Share, ids: Sequence[str]) -> list[SharedPin]:
+def _pins_of(share: PinExport, ids: Sequence[str]) -> list[SharedPin]:
     """Raises NoSuchTuning for an id that the file does not have."""
     wanted: set[str] = set()
     for id in ids:

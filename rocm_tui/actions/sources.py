@@ -18,7 +18,7 @@ from backend.model.session import CACHE_FILES, Fault
 from backend.model.tuning import Tuning
 from backend.pins.file import HistoryEntry
 from backend.pins.store import PinStore
-from backend.sharing.share import FORMAT, Share, SharedPin, read_share
+from backend.sharing.share import FORMAT, PinExport, SharedPin, read_share
 from rocm_tui.actions.pin import pin_history
 from rocm_tui.compare.comparison import of_sessions, whole
 from rocm_tui.compare.types import TuningSet
@@ -194,7 +194,7 @@ def is_export(path: Path) -> bool:
     return head.lstrip()[:1] == b"{" and f'"{FORMAT}"'.encode() in head
 
 
-def tunings_of_export(share: Share, source: str) -> list[Seen]:
+def tunings_of_export(share: PinExport, source: str) -> list[Seen]:
     """Return a tuning for each precision of each pin, with the pinned choice in use.
 
     Its times are those of the pin's tuning, as they were before the pin.

@@ -21,8 +21,15 @@ from backend.pins.plan import PinPlan
 from backend.pins.state import PinReport
 from backend.pins.store import PinStore
 from backend.pins.tables import editing_of, entry_of, rewritten
-from backend.tables.edit import NotEditable, assignments, in_words
-from backend.tables.model import Entry, Table, entry_key, table_system
+from backend.tables.model import (
+    Entry,
+    NotEditable,
+    Table,
+    assignments,
+    assignments_text,
+    entry_key,
+    table_system,
+)
 from backend.tables.registry import read_table, tuner_at, tuner_named
 from rocm_tui.errors import NoSuchTuning, UsageError
 from rocm_tui.ingest.formats.tuned_table import NAMES, tuning_of
@@ -161,7 +168,7 @@ def values_in_words(table: Table, entry: Entry) -> str:
     values = {name: value for name, value in editing.values(entry).items() if value}
     if editing.bare in values:
         return values[editing.bare]
-    return in_words(dict(islice(values.items(), _SHOWN_VALUES)))
+    return assignments_text(dict(islice(values.items(), _SHOWN_VALUES)))
 
 
 _SHOWN_VALUES = 3
@@ -262,7 +269,7 @@ def solution_of(row: TableRow, text: str) -> Solution:
         except NotEditable as error:
             raise PinRefused(str(error)) from error
     written = rewritten(row.table, row.table.text(row.entry), values)
-    label = values.get(bare) or in_words(values)
+    label = values.get(bare) or assignments_text(values)
     return Solution(values, label, written.decode("utf-8", "replace"))
 
 

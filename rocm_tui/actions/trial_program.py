@@ -44,7 +44,7 @@ from backend.measure.trial import (
 from backend.measure.verdict import schedule
 from backend.model.events import ChoiceSelected, GraphCalled, GraphCompiled, TuningStarted
 from backend.model.inductor_kernel import TRITON, is_kernel
-from backend.pins.file import PinFile, Record, read_pin_file
+from backend.pins.file import PinFile, PinRecord, read_pin_file
 from backend.pins.holders import kernel_file_of
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.config.settings import config
@@ -150,7 +150,7 @@ class _Runner:
         layout: Layout,
         layouts: Mapping[Side, Layout],
         steps: Steps,
-        kernels: Sequence[Record],
+        kernels: Sequence[PinRecord],
         env: Mapping[str, str],
         begun: Callable[[int, Side], None],
         tell: Tell,
@@ -331,11 +331,11 @@ def _ending(status: int) -> str:
     return f"with exit code {status}" if status > 0 else f"by signal {-status}"
 
 
-def pinned_kernels(pins: PinFile) -> tuple[Record, ...]:
+def pinned_kernels(pins: PinFile) -> tuple[PinRecord, ...]:
     return tuple(record for record in pins.pins if is_kernel(record.op))
 
 
-def environment(kernels: Sequence[Record], private: Layout) -> dict[str, str]:
+def environment(kernels: Sequence[PinRecord], private: Layout) -> dict[str, str]:
     """Return the environment that a side needs besides its cache dir."""
     if not any(record.op == TRITON for record in kernels):
         return {}
@@ -343,7 +343,7 @@ def environment(kernels: Sequence[Record], private: Layout) -> dict[str, str]:
     return {"TRITON_CACHE_DIR": folder, "TRITON_CACHE_AUTOTUNING": "1"}
 
 
-def copy_times(kernels: Sequence[Record], private: Layout) -> None:
+def copy_times(kernels: Sequence[PinRecord], private: Layout) -> None:
     """Copy what Triton reads of the pins to the side with the pins.
 
     A pin whose file is gone is left out; `not_launched` reports it. Raises UnsafePath and
@@ -362,7 +362,7 @@ def copy_times(kernels: Sequence[Record], private: Layout) -> None:
         safe.write_atomic(copy, content)
 
 
-def not_launched(kernels: Sequence[Record], private: Layout) -> list[Record]:
+def not_launched(kernels: Sequence[PinRecord], private: Layout) -> list[PinRecord]:
     """Return the pins whose config no process of the side with the pins took."""
     taken: set[tuple[str, str, str]] = set()
     for path in sorted(private.sessions.glob("*.jsonl")):

@@ -20,9 +20,8 @@ from backend.disk import exchange, safe
 from backend.disk.exchange import check_unwritten
 from backend.disk.layout import Layout
 from backend.errors import NotWritable
-from backend.tables.edit import NotEditable
-from backend.tables.model import table_system
-from backend.tables.tunableop import NotMergeable, Row, check_row, is_product, keys_in, merged
+from backend.tables.model import NotEditable, table_system
+from backend.tables.tunableop import NotMergeable, TunedRow, check_row, is_product, keys_in, merged
 from backend.wire.jobs import TunableOpJob, TunableOpResult
 from rocm_tui.actions.cover import read_files
 from rocm_tui.errors import RocmTuiError, UsageError
@@ -50,7 +49,7 @@ class Outcome:
     """The rows that were tuned and written, the failures by line, how many products had a row
     already, and how many the budget left."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TunedRow] = field(default_factory=list)
     failed: dict[str, RocmTuiError] = field(default_factory=dict)
     there: int = 0
     skipped: int = 0
@@ -138,9 +137,9 @@ def elsewhere(untuned: str) -> str:
     return TUNABLEOP_RUN.replace("{file}", quote(untuned))
 
 
-def _fit(result: TunableOpResult) -> list[Row]:
+def _fit(result: TunableOpResult) -> list[TunedRow]:
     """Raises NotMergeable for what does not belong into a file."""
-    rows = [Row(row.op, row.params, row.solution, row.ms) for row in result.rows]
+    rows = [TunedRow(row.op, row.params, row.solution, row.ms) for row in result.rows]
     for row in rows:
         check_row(row)
     if not rows:
@@ -165,7 +164,7 @@ def _merge(
     layout: Layout,
     path: Path,
     result: TunableOpResult,
-    rows: Sequence[Row],
+    rows: Sequence[TunedRow],
     *,
     force: bool = False,
 ) -> frozenset[tuple[str, str]]:

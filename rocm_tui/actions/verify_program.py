@@ -33,7 +33,7 @@ from backend.model.choice import Choice
 from backend.model.inductor_kernel import TRITON, alike, inputs_of, is_inductors, is_kernel
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
-from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, read_graph_text
 from backend.pins.store import PinStore
@@ -247,14 +247,14 @@ class EvidenceCollector:
     def _verdict(self, pin: Pin, hash: str, text: GraphText) -> Verdict:
         return judge(text, self._wanted(pin, hash))
 
-    def _wanted(self, pin: Pin, hash: str) -> Wanted:
+    def _wanted(self, pin: Pin, hash: str) -> WantedChoice:
         choice = self._choices.get(pin.key, {}).get(hash)
         config: Mapping[str, str] = choice.config if choice is not None else {}
         if not config and hash in pin.hashes:
             config = pin.config  # an imported pin whose tuning no session here recorded
         rivals = _rivals(pin)
         constants = {} if self._sources is None else self._sources.distinguishing(hash, rivals)
-        return Wanted(pin.op, pin.inputs, hash, rivals, config, constants)
+        return WantedChoice(pin.op, pin.inputs, hash, rivals, config, constants)
 
 
 def _rivals(pin: Pin) -> tuple[str, ...]:

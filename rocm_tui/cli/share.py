@@ -15,8 +15,8 @@ from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.sharing.kernel_options import as_json as options_json
 from backend.sharing.kernel_options import as_python, calls_of
-from backend.sharing.lookup_table import Table, as_json, lookup_table
-from backend.sharing.plan import Step as ImportStep
+from backend.sharing.lookup_table import LookupTable, as_json, lookup_table
+from backend.sharing.plan import ImportStep
 from backend.sharing.share import SharedPin
 from backend.tables.model import op_label
 from rocm_tui import say
@@ -136,7 +136,7 @@ def export_command(**given: Any) -> int:
     return ExitCode.YES
 
 
-def _export_table(args: ExportOptions, lookup: Table) -> int:
+def _export_table(args: ExportOptions, lookup: LookupTable) -> int:
     if lookup.pins:
         _write(args.output, as_json(lookup.entries))
         _print_written(args, lookup.pins, lookup)
@@ -196,7 +196,7 @@ class ExportJson(JsonObject):
 
 
 def _print_written(
-    args: ExportOptions, pins: Sequence[SharedPin], lookup: Table | None = None
+    args: ExportOptions, pins: Sequence[SharedPin], lookup: LookupTable | None = None
 ) -> None:
     if args.output is None:
         return

@@ -55,9 +55,9 @@ from backend.tables.hipblaslt import KEY, WORD
 from backend.tables.hipblaslt import TUNER as HIPBLASLT_TABLES
 from backend.tables.ladder import BLOCKS, MOE_OP, moe_name
 from backend.tables.ladder import MOE as MOE_TABLES
-from backend.tables.model import Device, Fields, Table
+from backend.tables.model import Fields, Table, TableDevice
 
-UNTOLD = Device()
+UNTOLD = TableDevice()
 """A device that nothing is said of."""
 MAX_ASKS = 200_000
 """Different questions that are kept of all files: no program has as many, a damaged file may."""
@@ -81,7 +81,7 @@ class Lookup:
     tuner: str
     op: str
     key: Fields
-    device: Device = UNTOLD
+    device: TableDevice = UNTOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class LookupLine:
     answer: LookupOutcome
     way: str = ""
     table: str = ""
-    device: Device = UNTOLD
+    device: TableDevice = UNTOLD
     call: str = ""
 
 
@@ -138,7 +138,7 @@ class Lookups:
     what; `left` the questions beyond `MAX_ASKS`."""
 
     tallies: dict[Lookup, LookupCounts] = field(default_factory=dict)
-    devices: set[Device] = field(default_factory=set)
+    devices: set[TableDevice] = field(default_factory=set)
     nameless: Counter[str] = field(default_factory=Counter)
     left: int = 0
 
@@ -245,7 +245,7 @@ def _aiter_tuned(text: str) -> LookupLine | None:
         return None
     kernel, library = _AITER_KERNEL.search(text, found.end() - 1), _AITER_LIBRARY.search(text)
     way = " ".join(match[1] for match in (library, kernel) if match)
-    device = Device(units=int(found[1])) if found[1] else Device()
+    device = TableDevice(units=int(found[1])) if found[1] else TableDevice()
     return LookupLine(ask, LookupOutcome.FOUND, way, found[2], device)
 
 
@@ -278,7 +278,7 @@ def _experts(printed: str) -> Lookup | None:
     arch = values[: -len(FUSED_MOE_KEY) - 1]
     if len(arch) > 1 or not all(value.isdigit() for value in (*units, *key[:5])) or not units:
         return None
-    device = Device("".join(arch), int(units[0]))
+    device = TableDevice("".join(arch), int(units[0]))
     return Lookup(AITER, FUSED_MOE, tuple(zip(FUSED_MOE_KEY, key, strict=True)), device)
 
 
@@ -303,7 +303,7 @@ def _moe_said(text: str, answer: LookupOutcome, way: str) -> LookupLine | None:
     told = moe_name(found[2]) if found else {}
     if found is None or not told:
         return None
-    device = Device(name=told.pop("device_name", ""))
+    device = TableDevice(name=told.pop("device_name", ""))
     op = BLOCKS if "K" in told else MOE_OP
     return LookupLine(Lookup(MOE, op, tuple(told.items()), device), answer, way, found[0], device)
 

@@ -13,8 +13,16 @@ from backend.disk.safe import open_regular
 from backend.errors import CacheUnreadable
 from backend.model.problem import Problem
 from backend.tables import hipblaslt
-from backend.tables.gemm import Gemm, NotAProblem, problem_of_gemm
-from backend.tables.model import BOM, MAX_LINE, TOO_LONG, NotARow, Tuner
+from backend.tables.model import (
+    BOM,
+    MAX_LINE,
+    TOO_LONG,
+    Gemm,
+    NotAProblem,
+    NotARow,
+    Tuner,
+    problem_of_gemm,
+)
 from backend.tables.registry import tuner_at
 
 Reader = Callable[[bytes], Problem | None]

@@ -57,8 +57,7 @@ from backend.model.events import (
 from backend.model.inductor_kernel import is_digest
 from backend.model.session import Session
 from backend.processes import tree
-from backend.processes.signals import die_by
-from backend.processes.tree import identity
+from backend.processes.tree import die_by, identity
 from backend.ranks.job import AGREE, FOLDER
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden

@@ -27,7 +27,7 @@ from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
     from backend.model.pin import PinState
-    from backend.pins.file import Group, HistoryEntry
+    from backend.pins.file import HistoryEntry, PinGroup
     from backend.pins.plan import PinPlan
     from backend.pins.state import PinReport, PinStatus
     from backend.pins.undo import Undo, UndoStep
@@ -359,7 +359,7 @@ def undone_pins(undo: Undo) -> list[str]:
     return lines
 
 
-def _group_lines(undo: Undo, group: Group) -> list[str]:
+def _group_lines(undo: Undo, group: PinGroup) -> list[str]:
     back = sum(step.entry.what != "unpin" for step in undo.steps)
     again, command = len(undo.steps) - back, plain(group.command)
     lines = []

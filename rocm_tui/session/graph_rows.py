@@ -18,7 +18,7 @@ from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.graphs.index import MAX_BYTES, FolderMemory, GraphEntry, read_entry
-from backend.pins.graphs.match import GraphUse, GraphUses, Wanted
+from backend.pins.graphs.match import GraphUse, GraphUses, WantedChoice
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import read_graph_text
 from rocm_tui.errors import NoSuchGraph
@@ -266,14 +266,14 @@ def _tunings_held(
             yield same[0], part
 
 
-def _questions(tuning: TuningKey, choices: Choices, sources: ChoiceSources) -> list[Wanted]:
+def _questions(tuning: TuningKey, choices: Choices, sources: ChoiceSources) -> list[WantedChoice]:
     """Is it this choice? One for each."""
     rivals = tuple(sorted(choices))
     questions = []
     for hash, choice in choices.items():
         kind = kind_of(hash)
         constants = sources.constants(hash, kind) if kind else {}
-        wanted = Wanted(tuning.op, tuning.inputs, hash, rivals, choice.config, constants)
+        wanted = WantedChoice(tuning.op, tuning.inputs, hash, rivals, choice.config, constants)
         questions.append(wanted)
     return questions
 

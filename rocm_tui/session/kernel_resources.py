@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.cache import code
-from backend.cache.code import Kernel, read_file
+from backend.cache.code import CompiledKernel, read_file
 from backend.model.choice import Choice, parse_config
 from backend.model.origin import (
     any_toolchain,
@@ -141,7 +141,7 @@ class KernelResources:
         return made or entries
 
 
-def _of_arch(kernels: Sequence[Kernel], arch: str) -> ResourceUse | Unknown | None:
+def _of_arch(kernels: Sequence[CompiledKernel], arch: str) -> ResourceUse | Unknown | None:
     """Return the use of the kernel for this arch, or of the only one; None where there is none."""
     meant = [kernel for kernel in kernels if kernel.arch == arch] or kernels
     if len(meant) > 1:
@@ -150,7 +150,7 @@ def _of_arch(kernels: Sequence[Kernel], arch: str) -> ResourceUse | Unknown | No
     return of_triton(meant[0]) if meant else None
 
 
-def of_triton(kernel: Kernel) -> ResourceUse | Unknown:
+def of_triton(kernel: CompiledKernel) -> ResourceUse | Unknown:
     """Return what Triton's kernel takes: all that an AMD code object says, else its LDS alone."""
     try:
         target = amdgpu(kernel.arch) if kernel.arch.startswith("gfx") else cuda(kernel.arch)

@@ -226,7 +226,7 @@ def _assembly(source: Stage) -> Stage:
     return Stage(name, "listing", about, target=source.target)
 
 
-def _stages(compiled: Sequence[code.Kernel]) -> list[Stage]:
+def _stages(compiled: Sequence[code.CompiledKernel]) -> list[Stage]:
     """Return the stages for each arch, which is named where there are several."""
     stages: list[Stage] = []
     for kernel in compiled:

@@ -15,9 +15,8 @@ from itertools import chain
 from pathlib import PurePath
 
 from backend.counted import counted
-from backend.tables.gemm import NotAProblem
 from backend.tables.hipblaslt import KEY
-from backend.tables.model import Device, Entry, Table
+from backend.tables.model import Entry, NotAProblem, Table, TableDevice
 from backend.tables.registry import problem_of_entry
 from rocm_tui.ingest import lookups
 from rocm_tui.ingest.lookups import AITER, INDUCTOR, UNTOLD, Lookup, LookupCounts, Lookups
@@ -61,7 +60,7 @@ class Coverage:
     """
 
     rows: tuple[Covered, ...]
-    device: Device = UNTOLD
+    device: TableDevice = UNTOLD
     nameless: Mapping[str, int] = field(default_factory=dict)
     left: int = 0
 
@@ -79,7 +78,7 @@ def times(rows: Sequence[Covered]) -> int:
     return sum(row.tally.times for row in rows)
 
 
-def cover(asked: Lookups, tables: Sequence[Table], device: Device | None = None) -> Coverage:
+def cover(asked: Lookups, tables: Sequence[Table], device: TableDevice | None = None) -> Coverage:
     """Compare questions with tables; the device defaults to the one in the log."""
     of_log = device_of_log(asked)
     hits = find(asked.tallies, tables, device, of_log)
@@ -89,13 +88,13 @@ def cover(asked: Lookups, tables: Sequence[Table], device: Device | None = None)
     return Coverage(tuple(rows), device or of_log, asked.nameless, asked.left)
 
 
-def device_of_log(asked: Lookups) -> Device:
+def device_of_log(asked: Lookups) -> TableDevice:
     """Return the only architecture and number of units in AITER's lines, as far as there is only
     one."""
     of_tables = [device for device in asked.devices if not device.name]
     arches = {device.arch for device in of_tables} - {""}
     units = {device.units for device in of_tables} - {None}
-    return Device(
+    return TableDevice(
         arches.pop() if len(arches) == 1 else "", units.pop() if len(units) == 1 else None
     )
 
@@ -127,7 +126,7 @@ class TableAnswer:
     line: int
     solution: str = ""
     ms: float | None = None
-    device: Device = UNTOLD
+    device: TableDevice = UNTOLD
     near: str = ""
 
 
@@ -149,8 +148,8 @@ Wants = dict[LookupKey, list[_Want]]
 def find(
     asks: Iterable[Lookup],
     tables: Sequence[Table],
-    given: Device | None = None,
-    of_log: Device = UNTOLD,
+    given: TableDevice | None = None,
+    of_log: TableDevice = UNTOLD,
 ) -> dict[Lookup, TableAnswer]:
     """Return the best answer of each question that has one.
 

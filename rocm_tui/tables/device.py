@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from backend.tables.model import Device
+from backend.tables.model import TableDevice
 from rocm_tui.errors import UsageError
 from rocm_tui.session.devices import devices
 
@@ -15,7 +15,7 @@ _OTHERS = ("nvidia", "intel")
 """Makers whose devices are none of AMD's, whatever they are."""
 
 
-def device_given(text: str) -> Device:
+def device_given(text: str) -> TableDevice:
     """Return the device that a person names.
 
     Forms: `gfx942`, `gfx942:304`, `gfx942:sramecc+:xnack-:304`, `MI300X`, `AMD_Instinct_MI300X` as
@@ -27,15 +27,15 @@ def device_given(text: str) -> Device:
     if len(units) < 2 and len(units) + len(features) == len(parts):
         if _ARCH.fullmatch(first):
             name = ":".join((first, *features)) if features else ""
-            return Device(first, units[0] if units else None, name)
+            return TableDevice(first, units[0] if units else None, name)
         known = device_called(first)
         if known is not None and known.arch and not features:
-            return Device(known.arch, units[0] if units else known.units)
+            return TableDevice(known.arch, units[0] if units else known.units)
     raise UsageError(f"{text or 'that'} is no device that is known: write gfx942:304 or MI300X")
 
 
 @lru_cache(maxsize=256)
-def device_called(name: str) -> Device | None:
+def device_called(name: str) -> TableDevice | None:
     """Return the device with this name of a maker or a MoE table, such as `AMD_Instinct_MI300X`,
     `AMD Instinct MI300X OAM`, `MI300X`.
 
@@ -46,7 +46,7 @@ def device_called(name: str) -> Device | None:
     arches, units = ({one.arch for one in found}, {one.units[0] for one in found})
     if len(arches) != 1:
         return None
-    return Device(arches.pop(), units.pop() if len(units) == 1 else None)
+    return TableDevice(arches.pop(), units.pop() if len(units) == 1 else None)
 
 
 def _is_called(full: list[str], words: list[str]) -> bool:
@@ -62,7 +62,7 @@ def _is_called(full: list[str], words: list[str]) -> bool:
     return words == full[-len(words) :] and len(" ".join(words)) > 3
 
 
-def may_be(own: Device, device: Device) -> bool:
+def may_be(own: TableDevice, device: TableDevice) -> bool:
     """Whether an entry for the device `own` may be meant for `device`; what is unknown may be
     any."""
     ours, theirs = _resolved(own), _resolved(device)
@@ -73,7 +73,7 @@ def may_be(own: Device, device: Device) -> bool:
     return ours.units is None or theirs.units is None or ours.units == theirs.units
 
 
-def _resolved(device: Device) -> Device:
+def _resolved(device: TableDevice) -> TableDevice:
     """Return the architecture and units of a known name."""
     if device.arch or not device.name:
         return device

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from backend.counted import counted
-from backend.tables.model import Device
+from backend.tables.model import TableDevice
 from rocm_tui.tables.sheet import Sheet
 
 Level = Literal["error", "warning", "note"]
@@ -21,7 +21,7 @@ class Given:
     """What tables are checked for: a device, and versions of libraries by name (`torch`,
     `hipblaslt`, `rocblas`, `hip`, `rocm`). What is not given is not checked."""
 
-    device: Device | None = None
+    device: TableDevice | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,7 +69,7 @@ class Linted:
     found: tuple[Finding, ...]
     tables: int
     rows: int
-    device: Device | None
+    device: TableDevice | None
 
     @property
     def fails(self) -> bool:

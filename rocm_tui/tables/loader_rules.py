@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from backend.counted import counted
 from backend.tables.hipblaslt import INDEX
-from backend.tables.model import BOM, Device
+from backend.tables.model import BOM, TableDevice
 from backend.tables.tunableop import is_of_layout
 from rocm_tui.tables.device import may_be
 from rocm_tui.tables.findings import Given, Hit, Level
@@ -448,7 +448,7 @@ def other_device(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet,
             yield family[0], Hit(None, what, _TUNE, subject="")
 
 
-def _of_others(sheet: Sheet, device: Device, noted: bool) -> Iterator[Hit]:
+def _of_others(sheet: Sheet, device: TableDevice, noted: bool) -> Iterator[Hit]:
     """`noted`: those of other architectures are no more than a note."""
     of_arch = {row.device for row in sheet.each_row() if row.device.arch == device.arch}
     lost = of_arch and not any(may_be(own, device) for own in of_arch)
@@ -464,7 +464,7 @@ def _of_others(sheet: Sheet, device: Device, noted: bool) -> Iterator[Hit]:
             yield Hit(row.line, what, "" if noted else _TUNE, level="note" if noted else None)
 
 
-def _units_todo(own: Device, device: Device) -> str:
+def _units_todo(own: TableDevice, device: TableDevice) -> str:
     if (
         own.units
         and device.units

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from backend.tables.model import Device, Entry, Table
+from backend.tables.model import Entry, Table, TableDevice
 from rocm_tui.session.devices import MathKind
 
 UNITS_ARCH = {256: "gfx950", 80: "gfx942", 304: "gfx942"}
@@ -46,12 +46,12 @@ class SheetRow:
         return self.entry.line
 
     @property
-    def device(self) -> Device:
+    def device(self) -> TableDevice:
         """The device, with the architecture that AITER infers from its units if it has none."""
         own = self.entry.device
         if own.arch or own.name:
             return own
-        return Device(UNITS_ARCH.get(own.units or 0, ""), own.units)
+        return TableDevice(UNITS_ARCH.get(own.units or 0, ""), own.units)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.problem import parse_inputs_key
 from backend.pins.file import read_pin_file
-from backend.pins.graphs.match import Wanted, judge, may_hold
+from backend.pins.graphs.match import WantedChoice, judge, may_hold
 from backend.pins.graphs.parts import fragment_nodes, kernel_config, source_key
 from backend.pins.graphs.text import read_graph_text
 from backend.pins.store import PinStore
@@ -272,7 +272,7 @@ def _graph(data: bytes, folder: Path) -> None:
     rivals = ("triton_mm-c2", "Cpp-c3", "mm-c4")
     for op, inputs in (("mm", _seeds.GPU_MM), ("flex_attention", _seeds.MM), ("another", "[]")):
         for hash_ in ("mm-c1", "triton_mm-c1", "Cpp-c1"):
-            wanted = Wanted(op, inputs, hash_, rivals, {"BLOCK_M": "16"}, {"BLOCK_M": "16"})
+            wanted = WantedChoice(op, inputs, hash_, rivals, {"BLOCK_M": "16"}, {"BLOCK_M": "16"})
             may_hold(data, wanted)
             judge(graph, wanted)
 

@@ -35,7 +35,7 @@ from backend.model.graph import Graph, Swap, Trial, TrialArm, TuningUse
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.store import PinStore
-from backend.sharing.share import Machine, Share, SharedPin, share_text
+from backend.sharing.share import Machine, PinExport, SharedPin, share_text
 from backend.wire.events import encode as event_line
 from rocm_tui.ingest.formats.registry import sniff
 from tests.support.graph_samples import samples
@@ -209,7 +209,7 @@ def _share() -> bytes:
                   "cuda", "jane@gpu7", 1.7e9, "steadier")
         for op, machine in (("mm", gpu), ("addmm", Machine()))
     )  # fmt: skip
-    return share_text(Share(pins, "jane@gpu7", 1.7e9)).encode()
+    return share_text(PinExport(pins, "jane@gpu7", 1.7e9)).encode()
 
 
 def _pins(folder: Path) -> bytes:

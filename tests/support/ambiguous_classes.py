@@ -6,6 +6,6 @@ of a name, remove the name.
 
 AMBIGUOUS = frozenset(
     """
-    Agreement Call Code Device Entry Group Limits Mark Reader Row Share Step Table TemplateKernel
+    Agreement Entry Limits
     """.split()
 )

@@ -19,7 +19,7 @@ from backend.inductor.sampling import GpuTimer, Repeat
 from backend.inductor.torch import tuning as torch_api
 from backend.measure.sensors import DeviceState
 from backend.model.problem import TensorSpec
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.codec import to_json
 from backend.wire.jobs import MeasureJob
 from backend.worker.capture import Question, capture
@@ -32,7 +32,7 @@ def bench() -> dict[str, Any]:
     torch.set_num_threads(1)
     small = _question("bmm", (4, 48, 48), (4, 48, 48))
     hashes = list(small.choices)
-    cold = ChoiceBench(small, hashes, Mark(), "cold")
+    cold = ChoiceBench(small, hashes, ChoiceMark(), "cold")
     cold.set_reference(1e5)
     cold.renew(hashes)
     copies = [operands[hashes[0]] for operands in cold._operands]
@@ -48,17 +48,17 @@ def bench() -> dict[str, Any]:
     cold.renew(hashes)
     told["renewed"] = gone() is None
     memory_module.MOST_COPIED = 400_000
-    tight = ChoiceBench(small, hashes, Mark(), "cold")
+    tight = ChoiceBench(small, hashes, ChoiceMark(), "cold")
     tight.renew(hashes)
     told["tight"] = {"copies": len(tight._operands), "calls": _calls(tight, hashes[0])}
     packed = _question("packed_linear", (32, 96), (1459233, 1), (64, 96))
     hashes = list(packed.choices)
-    fixed = ChoiceBench(packed, hashes, Mark(), "cold")
+    fixed = ChoiceBench(packed, hashes, ChoiceMark(), "cold")
     fixed.renew(hashes)
     told["packed"] = {"copies": len(fixed._operands), "calls": _calls(fixed, hashes[0])}
-    told["default"] = ChoiceBench(packed, hashes, Mark()).caches
+    told["default"] = ChoiceBench(packed, hashes, ChoiceMark()).caches
     timer_module.cpu_cache_bytes = lambda *_: 1000  # type: ignore[assignment]
-    told["large"] = ChoiceBench(packed, hashes, Mark()).caches
+    told["large"] = ChoiceBench(packed, hashes, ChoiceMark()).caches
     return told
 
 
@@ -164,7 +164,7 @@ def job() -> dict[str, Any]:
     asked = MeasureJob(
         key.op, key.inputs, key.precision, tuple(hashes), budget=20.0, caches="cold", threads=1
     )
-    result = run(asked, lambda *_, **__: None, Mark())
+    result = run(asked, lambda *_, **__: None, ChoiceMark())
     assert result.measurement is not None, result.reason
     return to_json(result.measurement)
 

@@ -72,7 +72,7 @@ def tune() -> None:
 
 
 def measure() -> None:
-    from backend.processes.shared import Mark
+    from backend.processes.shared import ChoiceMark
     from backend.wire.jobs import MeasureJob
     from backend.worker.jobs import measure as job
 
@@ -80,7 +80,7 @@ def measure() -> None:
     ((inputs, precisions),) = json.loads(cache.read_text())["cache"]["bmm"].items()
     hashes = tuple(precisions["highest"])
     asked = MeasureJob("bmm", inputs, "highest", hashes, budget=SECONDS, rounds=ROUNDS)
-    done = job.run(asked, lambda *_, **__: None, Mark())
+    done = job.run(asked, lambda *_, **__: None, ChoiceMark())
     assert done.ok, done.reason
 
 

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from backend.inductor.torch import tuning as torch_api
 from backend.model.problem import TuningKey
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import MeasureJob, MeasureResult, VerifyJob, VerifyResult
 from backend.worker.device_hashes import run_here, why_not_offered
 from backend.worker.jobs.verify import ProbeSelector
@@ -53,17 +53,17 @@ def main(asked_index: int, own_index: int) -> None:
     names = (key.op, key.inputs, key.precision)
     measured: list[str] = []
 
-    def measure(job: MeasureJob, tell: object, mark: Mark) -> MeasureResult:
+    def measure(job: MeasureJob, tell: object, mark: ChoiceMark) -> MeasureResult:
         measured.extend(job.hashes)
         return MeasureResult(True, missing=job.hashes)
 
-    def verify(job: VerifyJob, tell: object, mark: Mark) -> VerifyResult:
+    def verify(job: VerifyJob, tell: object, mark: ChoiceMark) -> VerifyResult:
         reason = "" if job.hash in own else why_not_offered(job.hash, own) or "unknown"
         return VerifyResult(not reason, reason, kernel=job.hash.partition("-")[0], hash=job.hash)
 
-    answer = run_here(measure, MeasureJob(*names, tuple(asked)), tell, Mark())
+    answer = run_here(measure, MeasureJob(*names, tuple(asked)), tell, ChoiceMark())
     for at, name in enumerate(asked):
-        verified = run_here(verify, VerifyJob(*names, name), tell, Mark())
+        verified = run_here(verify, VerifyJob(*names, name), tell, ChoiceMark())
         line = {
             "asked": name,
             "job": measured[at],

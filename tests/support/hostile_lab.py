@@ -24,7 +24,7 @@ from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, Hook
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.store import PinStore
-from backend.sharing.share import Machine, Share, SharedPin
+from backend.sharing.share import Machine, PinExport, SharedPin
 from backend.worker.protocol import Answers
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b]0;OWNED\x1b\\\x1b[2J\x9b31m\u202e\x7f\x08\r\n\x00\ud800"
@@ -131,7 +131,7 @@ def _share() -> str:
         *("mm", MM, "highest", "mm-c1", f"label{text}"), machine=gpu, config={"A": text},
         timings={"highest": {"mm-c1": 0.5}}, who=text, when=1.7e9, note=text,
     )  # fmt: skip
-    return share_text(Share((pin,), text, 1.7e9))
+    return share_text(PinExport((pin,), text, 1.7e9))
 
 
 def bytes_of(words: Sequence[str], env: dict[str, str] | None = None) -> tuple[int, bytes]:

@@ -19,7 +19,7 @@ from textual.widgets import Input
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
-from backend.tables.model import Device
+from backend.tables.model import TableDevice
 from rocm_tui.actions import lint
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Order
@@ -89,7 +89,7 @@ async def visit(cache: Path) -> AsyncIterator[Stop]:
 async def _visit_tables(folder: Path) -> AsyncIterator[Stop]:
     paths = sample_tables.write(folder)
     app = RocmTui(list(map(str, paths)), Layout(folder / "none"), polling=True)
-    here, lint.device_here = lint.device_here, lambda: Device("gfx942", 304)
+    here, lint.device_here = lint.device_here, lambda: TableDevice("gfx942", 304)
     async with app.run_test(size=SMALL) as pilot:
         app.theme = "rocm-dark"
         try:

@@ -29,7 +29,7 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.safe import open_regular
 from backend.model.inductor_kernel import MAX_SOURCE, is_kernel, parse
-from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold, may_hold_loosely
+from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold, may_hold_loosely
 from backend.pins.graphs.text import GraphText, read_graph_text
 
 MAX_BYTES = 256 << 20
@@ -157,7 +157,7 @@ class GraphIndex:
         """The entries that lie in `folder`, moved aside."""
         return list(entries_below(folder))
 
-    def verdicts(self, entries: Iterable[GraphEntry], wanted: Wanted) -> list[Verdict]:
+    def verdicts(self, entries: Iterable[GraphEntry], wanted: WantedChoice) -> list[Verdict]:
         """`verdict` of each of `entries`."""
         question = repr((wanted.op, wanted.inputs, wanted.hash, sorted(wanted.rivals)))
         constants = sorted(wanted.constants.items())
@@ -172,11 +172,11 @@ class GraphIndex:
             verdicts.append(verdict)
         return verdicts
 
-    def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
+    def verdict(self, entry: GraphEntry, wanted: WantedChoice) -> Verdict:
         """See `match.judge`. What of an entry cannot be read may hold anything."""
         return self.verdicts([entry], wanted)[0]
 
-    def _judge(self, entry: GraphEntry, identity: _Version, wanted: Wanted) -> Verdict:
+    def _judge(self, entry: GraphEntry, identity: _Version, wanted: WantedChoice) -> Verdict:
         if is_kernel(wanted.op):
             return self._judge_kernel(entry, identity, wanted)
         text, is_whole = self._texts.get(identity), entry.size <= MAX_BYTES
@@ -194,7 +194,7 @@ class GraphIndex:
             return "unclear" if may_hold_loosely(text, wanted) else "absent"
         return verdict if is_whole or verdict in ("other", "unknown") else "unclear"
 
-    def _judge_kernel(self, entry: GraphEntry, identity: _Version, wanted: Wanted) -> Verdict:
+    def _judge_kernel(self, entry: GraphEntry, identity: _Version, wanted: WantedChoice) -> Verdict:
         """A graph has the text of each kernel that it launches, not which config."""
         keys = self._kernels.get(identity)
         if keys is None:

@@ -21,7 +21,7 @@ from backend.model import convolution
 from backend.model.options import Options, agree
 from backend.model.origin import extern_name, is_own, kind_of
 from backend.model.problem import TensorSpec, parse_inputs_key
-from backend.pins.graphs.parts import Call, Dim, GraphTensor, TemplateKernel
+from backend.pins.graphs.parts import Dim, GraphCall, GraphTensor, WrapperKernel
 from backend.pins.graphs.text import GraphText
 
 
@@ -112,7 +112,7 @@ def serves(
 
 
 def node_serves(
-    call: Call,
+    call: GraphCall,
     specs: Sequence[TensorSpec],
     form: OpForm,
     any_strides: bool,
@@ -132,7 +132,7 @@ def node_serves(
 
 
 def node_may_serve(
-    call: Call, specs: Sequence[TensorSpec], form: OpForm, layouts: Collection[DimLayout] = ()
+    call: GraphCall, specs: Sequence[TensorSpec], form: OpForm, layouts: Collection[DimLayout] = ()
 ) -> bool:
     """Whether a node that lacks operands, because their sizes are not printed, may be the op."""
     required = form.read(specs)
@@ -148,7 +148,7 @@ def node_may_serve(
     )
 
 
-def launch_fits(kernel: TemplateKernel, specs: Sequence[TensorSpec]) -> bool:
+def launch_fits(kernel: WrapperKernel, specs: Sequence[TensorSpec]) -> bool:
     """Whether a kernel may read the first inputs of a tuning, as far as its calls say: views of
     them are others by shape, packed weights also by size. A convolution's weight is no view."""
     if not kernel.calls:
@@ -233,7 +233,7 @@ there, but the text does not tell with which; may be there, which the text does 
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedChoice:
     """An (op, inputs) and the choice that it shall use.
 
     `rivals` are the hashes of all its choices. To tell templates apart, `config` is what a session
@@ -287,7 +287,7 @@ class Wanted:
         return {self.op, f"_{self.op}", *form_of(self.op).nodes, *self.externs}
 
 
-def may_hold(data: bytes, wanted: Wanted) -> bool:
+def may_hold(data: bytes, wanted: WantedChoice) -> bool:
     """Quickly: False if `data`, an entry, cannot hold the op with its inputs."""
     form = form_of(wanted.op)
     if not form.proven or not wanted.specs:
@@ -304,7 +304,7 @@ def may_hold(data: bytes, wanted: Wanted) -> bool:
     return any(text.encode() in data for text in texts)
 
 
-def judge(graph: GraphText, wanted: Wanted) -> Verdict:
+def judge(graph: GraphText, wanted: WantedChoice) -> Verdict:
     """Whether `graph` holds the op with the inputs of `wanted`, and with the same choice."""
     if not graph.is_compiled or graph.tuned is False:
         return "absent"
@@ -333,7 +333,7 @@ def judge(graph: GraphText, wanted: Wanted) -> Verdict:
     return verdict
 
 
-def may_hold_loosely(graph: GraphText, wanted: Wanted) -> bool:
+def may_hold_loosely(graph: GraphText, wanted: WantedChoice) -> bool:
     """Whether anything in a graph is called after the op, or its tensors have all the sizes."""
     names = {name.strip("_") for name in wanted.names if len(name.strip("_")) > 2}
     called = [call.name for calls in (*graph.graphs, graph.externs) for call in calls]
@@ -348,7 +348,7 @@ def may_hold_loosely(graph: GraphText, wanted: Wanted) -> bool:
 
 
 def _judge(
-    graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]
+    graph: GraphText, wanted: WantedChoice, form: OpForm, specs: tuple[TensorSpec, ...]
 ) -> Verdict:
     alike = {call.node for calls in graph.graphs for call in calls if call.name in form.nodes}
     graph = _with_options(graph, wanted.options)
@@ -373,14 +373,14 @@ def _with_options(graph: GraphText, options: Options) -> GraphText:
     if not options:
         return graph
 
-    def left(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    def left(calls: tuple[GraphCall, ...]) -> tuple[GraphCall, ...]:
         return tuple(call for call in calls if agree(call.options, options))
 
     return replace(graph, graphs=tuple(map(left, graph.graphs)), externs=left(graph.externs))
 
 
 def _by_extern(
-    graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]
+    graph: GraphText, wanted: WantedChoice, form: OpForm, specs: tuple[TensorSpec, ...]
 ) -> Iterator[Verdict]:
     """The verdict of each library call that serves the op."""
     right = "" if kind_of(wanted.hash) else extern_name(wanted.hash).partition(".")[0]
@@ -391,8 +391,12 @@ def _by_extern(
 
 
 def _linked(
-    graph: GraphText, wanted: Wanted, nodes: Sequence[Call], alike: Collection[str], called: int
-) -> Iterator[tuple[TemplateKernel, bool]]:
+    graph: GraphText,
+    wanted: WantedChoice,
+    nodes: Sequence[GraphCall],
+    alike: Collection[str],
+    called: int,
+) -> Iterator[tuple[WrapperKernel, bool]]:
     """The kernels that name one of `nodes`, and whether it is sure that they compute it.
 
     A kernel also names the products of which it does no more than what stands behind them: a bias
@@ -411,7 +415,7 @@ def _linked(
             yield kernel, sure
 
 
-def nodes_of(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[Call]:
+def nodes_of(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[GraphCall]:
     """The nodes of the printed graph that are the op with these inputs."""
     layouts = _computed_layouts(graph)
     return [
@@ -426,7 +430,9 @@ def _computed_layouts(graph: GraphText) -> set[DimLayout]:
     return {layout_of(t.sizes, t.strides) for t in graph.tensors if t.computed}
 
 
-def holds(graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]) -> bool:
+def holds(
+    graph: GraphText, wanted: WantedChoice, form: OpForm, specs: tuple[TensorSpec, ...]
+) -> bool:
     """Whether a printed graph has the op with these inputs, other than as an extern call."""
     if not any(call.operands for calls in graph.graphs for call in calls):
         return _may_hold_untyped(graph, wanted)
@@ -444,7 +450,7 @@ def holds(graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpe
     return alike > called and bool(nodes_of(graph, form, specs))
 
 
-def _may_hold_untyped(graph: GraphText, wanted: Wanted) -> bool:
+def _may_hold_untyped(graph: GraphText, wanted: WantedChoice) -> bool:
     """For a text without the printed graph, like an AOTInductor package: is a template kernel
     named after the op, and do tensors of all the sizes occur, their dimensions in any order?"""
     shapes = {tuple(sorted(size or 0 for size in tensor.sizes)) for tensor in graph.tensors}
@@ -462,7 +468,9 @@ def _may_hold_untyped(graph: GraphText, wanted: Wanted) -> bool:
     )
 
 
-def _by_elimination(graph: GraphText, wanted: Wanted, specs: tuple[TensorSpec, ...]) -> Verdict:
+def _by_elimination(
+    graph: GraphText, wanted: WantedChoice, specs: tuple[TensorSpec, ...]
+) -> Verdict:
     """No library call and no kernel that names its nodes serves the op: which kernels are left?"""
     left = [kernel for kernel in graph.templates if not kernel.nodes]
     left = [kernel for kernel in left if launch_fits(kernel, specs)] or left
@@ -472,13 +480,13 @@ def _by_elimination(graph: GraphText, wanted: Wanted, specs: tuple[TensorSpec, .
     return verdicts.pop() if len(verdicts) == 1 else "unknown"
 
 
-def _of_kernel(kernel: TemplateKernel, wanted: Wanted, sure: bool = True) -> Verdict:
+def _of_kernel(kernel: WrapperKernel, wanted: WantedChoice, sure: bool = True) -> Verdict:
     """Whether a kernel that serves the op is the wanted choice; `sure` if it does serve it."""
     verdict = _choice_of_kernel(kernel, wanted)
     return verdict if sure or verdict == "same" else "unknown"
 
 
-def _choice_of_kernel(kernel: TemplateKernel, wanted: Wanted) -> Verdict:
+def _choice_of_kernel(kernel: WrapperKernel, wanted: WantedChoice) -> Verdict:
     kind = kind_of(wanted.hash)
     if not kind or is_own(wanted.hash) or kernel.kind != kind:
         return "other"
@@ -527,9 +535,11 @@ class GraphUses:
         except InputsKeyInvalid:
             return None
         known = self._open or any(spec.sizes in self._sizes for spec in specs)
-        return self._held(form, specs, Wanted(op, inputs, "")) if specs and known else None
+        return self._held(form, specs, WantedChoice(op, inputs, "")) if specs and known else None
 
-    def _held(self, form: OpForm, specs: tuple[TensorSpec, ...], wanted: Wanted) -> GraphUse | None:
+    def _held(
+        self, form: OpForm, specs: tuple[TensorSpec, ...], wanted: WantedChoice
+    ) -> GraphUse | None:
         graph, required = self._graph, form.read(specs)
         externs = tuple(
             at
@@ -546,7 +556,7 @@ class GraphUses:
             return None
         return GraphUse(count, frozenset(kernel.name for kernel in kernels), externs)
 
-    def chosen(self, held: GraphUse, wanted: Sequence[Wanted]) -> GraphUse:
+    def chosen(self, held: GraphUse, wanted: Sequence[WantedChoice]) -> GraphUse:
         """With the choice that is called, if the text tells just one of those that are `wanted`."""
         names = {self._graph.externs[at].name for at in held.externs}
         if names and not held.kernels:

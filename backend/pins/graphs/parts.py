@@ -59,7 +59,7 @@ Hints = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class GraphCall:
     """One op or kernel with the tensors that it reads, in order. `node` is its name in the graph
     that was printed, `options` what a convolution was given besides. `unsized` counts arguments
     that are no `operands` because the printed graph does not state their type."""
@@ -72,7 +72,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateKernel:
+class WrapperKernel:
     """A template's kernel. `kind` is `triton`, `cpp` or another of Inductor's compilers.
 
     `config` has the constants of its source (`BLOCK_M`, `num_warps`, ...), sorted. `nodes` are the
@@ -190,7 +190,7 @@ def graph_inputs(part: str, hints: Hints) -> Known:
     return known
 
 
-def graph_calls(part: str, hints: Hints) -> Iterator[Call]:
+def graph_calls(part: str, hints: Hints) -> Iterator[GraphCall]:
     """The calls of a printed graph, in order."""
     known = graph_inputs(part, hints)
     untyped: set[str] = set()
@@ -213,7 +213,7 @@ def graph_calls(part: str, hints: Hints) -> Iterator[Call]:
         names = _NAME.findall(arguments)
         inputs = tuple(known[a] for a in names if a in known)
         unsized = sum(a in untyped for a in names)
-        yield Call(op, inputs, name, options_of(op, arguments), unsized)
+        yield GraphCall(op, inputs, name, options_of(op, arguments), unsized)
         operand = _annotated(annotation or "", hints)
         if operand is not None:
             is_view = op in _VIEWS and not any(operand.computed for operand in inputs)

@@ -35,12 +35,12 @@ from dataclasses import dataclass, field, replace
 from backend.model.options import Options, of_text, text_of
 from backend.pins.graphs.parts import (
     HEADER,
-    Call,
     Dim,
+    GraphCall,
     GraphTensor,
     Hints,
     Known,
-    TemplateKernel,
+    WrapperKernel,
     dims,
     fragment_nodes,
     graph_calls,
@@ -69,7 +69,7 @@ class Wrapper(ABC):
     def __init__(self, text: str, inputs: Mapping[str, GraphTensor], hints: Hints) -> None:
         self.hints = hints
         self.known: Known = {**inputs, **self.made_inputs(text)}
-        self.externs: list[Call] = []
+        self.externs: list[GraphCall] = []
         self.tensors: set[GraphTensor] = set(self.known.values())
         kernels = {kernel.name: kernel for kernel in self.kernels(text)}
         launches: dict[str, list[tuple[GraphTensor, ...]]] = {name: [] for name in kernels}
@@ -98,7 +98,7 @@ class Wrapper(ABC):
         return {}
 
     @abstractmethod
-    def kernels(self, text: str) -> Iterable[TemplateKernel]:
+    def kernels(self, text: str) -> Iterable[WrapperKernel]:
         """Each kernel that looks like the template of a GEMM, a convolution or an attention."""
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Wrapper(ABC):
         name."""
 
     @abstractmethod
-    def extern_call(self, line: str) -> Call | None:
+    def extern_call(self, line: str) -> GraphCall | None:
         """The call of a library kernel."""
 
     @abstractmethod
@@ -176,14 +176,14 @@ class PythonWrapper(Wrapper):
             return None if operand is None else (match[1], operand)
         return None
 
-    def extern_call(self, line: str) -> Call | None:
+    def extern_call(self, line: str) -> GraphCall | None:
         line = line.rstrip()
         match = _EXTERN.search(line) if line.endswith(")") else None
         if match is None:
             return None
         arguments = line[match.end() : -1]
         options = options_of(match[1], arguments)
-        return Call(match[1], tuple(self._operands(arguments)), options=options)
+        return GraphCall(match[1], tuple(self._operands(arguments)), options=options)
 
     def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
         line = line.rstrip()
@@ -203,7 +203,7 @@ class PythonWrapper(Wrapper):
             return self.known.get(text)
         return self.viewed(match[1], self.dims(match[2]), self.dims(match[3]))
 
-    def kernels(self, text: str) -> Iterator[TemplateKernel]:
+    def kernels(self, text: str) -> Iterator[WrapperKernel]:
         made = list(_KERNEL.finditer(text))
         starts = [match.start() for match in made]
         last = 0
@@ -213,7 +213,7 @@ class PythonWrapper(Wrapper):
             if "triton_tem" in match[1] or compiler in _GEMM_ONLY or _MICRO_GEMM.search(body):
                 kind = "cpp" if "cpp" in compiler else compiler
                 config = kernel_config(body, kind)
-                yield TemplateKernel(match[1], kind, config, fragment_nodes(before))
+                yield WrapperKernel(match[1], kind, config, fragment_nodes(before))
 
 
 def python_hints(text: str) -> dict[str, int]:
@@ -291,7 +291,7 @@ class CppWrapper(Wrapper):
             return None if operand is None else (match[1], operand)
         return None
 
-    def extern_call(self, line: str) -> Call | None:
+    def extern_call(self, line: str) -> GraphCall | None:
         if match := _SHIM.search(line):
             name = match[1]
             operands = list(self._operands(line[match.end() :]))
@@ -299,9 +299,9 @@ class CppWrapper(Wrapper):
                 name, operands = name.removesuffix("_out"), operands[1:]
             for library in _LIBRARIES:
                 name = name.removeprefix(library)
-            return Call(_ALIASES.get(name, name), tuple(operands))
+            return GraphCall(_ALIASES.get(name, name), tuple(operands))
         if match := _BY_NAME.search(line):
-            return Call(match[2], tuple(self._operands(line[match.end() :])))
+            return GraphCall(match[2], tuple(self._operands(line[match.end() :])))
         return None
 
     def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
@@ -324,24 +324,24 @@ class CppWrapper(Wrapper):
             return None
         return self.viewed(match[1], self._arrays[match[2]], self._arrays[match[3]])
 
-    def kernels(self, text: str) -> Iterator[TemplateKernel]:
+    def kernels(self, text: str) -> Iterator[WrapperKernel]:
         firsts: dict[str, int] = {}
         for match in _CPP_KERNEL.finditer(text):
             firsts.setdefault(match[1], match.start())
         starts = [*firsts.values(), len(text)]
         for name, start, end in zip(firsts, starts, starts[1:], strict=False):
-            yield TemplateKernel(name, "cpp", kernel_config(text[start:end], "cpp"))
+            yield WrapperKernel(name, "cpp", kernel_config(text[start:end], "cpp"))
         # The source of a Triton kernel stands where the wrapper compiles it, else as a comment.
         made = list(_TRITON_SOURCE.finditer(text))
         last = 0
-        triton: dict[str, TemplateKernel] = {}
+        triton: dict[str, WrapperKernel] = {}
         for match, end in zip(made, [*(m.start() for m in made[1:]), len(text)], strict=False):
             before, last = text[last : match.start()], match.end()
             body = before[-_DECORATOR:] + text[match.start() : end].partition("\ndef call")[0]
             config = kernel_config(body, "triton")
-            triton[match[1]] = TemplateKernel(match[1], "triton", config, fragment_nodes(before))
+            triton[match[1]] = WrapperKernel(match[1], "triton", config, fragment_nodes(before))
         for name in dict.fromkeys(_TRITON_KERNEL.findall(text)):
-            yield triton.get(name) or TemplateKernel(name, "triton", ())
+            yield triton.get(name) or WrapperKernel(name, "triton", ())
 
 
 def printed_hints(text: str) -> dict[str, int]:
@@ -394,10 +394,10 @@ class GraphText:
     """
 
     is_compiled: bool
-    graphs: tuple[tuple[Call, ...], ...]
-    externs: tuple[Call, ...]
+    graphs: tuple[tuple[GraphCall, ...], ...]
+    externs: tuple[GraphCall, ...]
     tensors: frozenset[GraphTensor]
-    templates: tuple[TemplateKernel, ...]
+    templates: tuple[WrapperKernel, ...]
     tuned: bool | None
     own: frozenset[OwnChoice] = field(default_factory=frozenset)
     any_size: GraphText | None = None

@@ -24,7 +24,7 @@ from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import compiling
 from backend.inductor.torch import tuning as torch_api
 from backend.model.events import Event
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.toolchain import targets
 from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import amdgpu
@@ -75,7 +75,7 @@ class _Asked(Selector):
         raise Answered
 
 
-def run(job: CompileJob, tell: TellProgress, mark: Mark) -> CompileResult:
+def run(job: CompileJob, tell: TellProgress, mark: ChoiceMark) -> CompileResult:
     """Raises BadJob for a problem that there is not."""
     off = _become(job.gpu)
     if len(off) == len(_LANGUAGES):

@@ -23,14 +23,14 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
 from backend.inductor.triton import template as triton_template
 from backend.model.events import ChoiceSelected, Event, TuningStarted
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import Environment, EnvironmentJob
 from backend.worker.protocol import TellProgress
 from backend.worker.rebuilt import Answered, Rebuilt, compile_asking
 from backend.worker.retuning import NoPins
 
 
-def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
+def run(job: EnvironmentJob, tell: TellProgress, mark: ChoiceMark) -> Environment:
     fitting = examine() if job.fit else Fit()
     device = torch_api.device_facts()
     gpu = bool(torch.cuda.is_available())

@@ -44,7 +44,7 @@ from backend.model.events import TuningMeasured
 from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.processes.supervisor import House, LeftRunning
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
 from backend.worker.capture import (
@@ -74,7 +74,7 @@ class ChoiceBench(Sampler):
         self,
         question: Question,
         hashes: Sequence[str],
-        mark: Mark,
+        mark: ChoiceMark,
         caches: Caches | None = None,
         numbers: KnownNumbers | None = None,
     ) -> None:
@@ -229,7 +229,7 @@ class NothingMeasured(Exception):
     """There is no measurement; one line says why."""
 
 
-def run(job: MeasureJob, tell: TellProgress, mark: Mark) -> MeasureResult:
+def run(job: MeasureJob, tell: TellProgress, mark: ChoiceMark) -> MeasureResult:
     """Raises BadJob where every choice is broken, or there is no such mode. A GPU's memory is free
     again afterwards."""
     if not set(job.hashes) - set(job.broken):
@@ -246,7 +246,7 @@ def run(job: MeasureJob, tell: TellProgress, mark: Mark) -> MeasureResult:
 
 
 def _measured(
-    job: MeasureJob, settings: Mapping[str, bool], tell: TellProgress, mark: Mark
+    job: MeasureJob, settings: Mapping[str, bool], tell: TellProgress, mark: ChoiceMark
 ) -> MeasureResult:
     hashes = list(dict.fromkeys(job.hashes))
     set_precision(job.key)

@@ -16,7 +16,7 @@ import torch
 
 from backend.inductor.torch import tuning as torch_api
 from backend.measure.devices import cpu_caches
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import Arithmetic, BadJob, CacheLevel, PeakJob, PeakResult
 from backend.worker.protocol import TellProgress
 
@@ -39,7 +39,7 @@ _KINDS: Mapping[Arithmetic, torch.dtype] = {
 }
 
 
-def run(job: PeakJob, tell: TellProgress, mark: Mark) -> PeakResult:
+def run(job: PeakJob, tell: TellProgress, mark: ChoiceMark) -> PeakResult:
     """Raises BadJob where there is no such device."""
     device = job.device
     if device not in _COPIED or (device == "cuda" and not torch.cuda.is_available()):

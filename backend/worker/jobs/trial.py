@@ -30,13 +30,12 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_graph
 from backend.inductor.torch.settings import usable_settings
 from backend.inductor.torch.tuning import ChoiceCaller
-from backend.measure.disturbance import disturbances
-from backend.measure.rounds import ChoiceBroke, measure
+from backend.measure.rounds import ChoiceBroke, disturbances, measure
 from backend.model.events import GraphTried
 from backend.model.graph import Arm, Trial, TrialArm, hashes_of
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import BadJob, TrialJob, TrialResult
 from backend.worker.device_hashes import as_asked, root_of, why_not_offered
@@ -182,7 +181,7 @@ class NothingTried(Exception):
     """There is no trial; one line says why."""
 
 
-def run(job: TrialJob, tell: TellProgress, mark: Mark) -> TrialResult:
+def run(job: TrialJob, tell: TellProgress, mark: ChoiceMark) -> TrialResult:
     """Raises BadJob where there are no arms."""
     if not job.arms:
         raise BadJob("the job's `arms` are empty")
@@ -281,7 +280,7 @@ def _compiled(
     arms: Sequence[Arm],
     job: TrialJob,
     tell: TellProgress,
-    mark: Mark,
+    mark: ChoiceMark,
 ) -> tuple[dict[str, CompiledGraph], dict[str, str]]:
     """Return the compiled arms by number, and why others cannot be compiled."""
     compiled: dict[str, CompiledGraph] = {}
@@ -310,7 +309,7 @@ def _blamed(arm: Arm) -> str:
 
 
 def _tried(
-    job: TrialJob, layout: Layout, kept: _Kept, tell: TellProgress, mark: Mark
+    job: TrialJob, layout: Layout, kept: _Kept, tell: TellProgress, mark: ChoiceMark
 ) -> TrialResult:
     arms = list(dict.fromkeys(job.arms))
     inputs = drawn_inputs(kept.program)

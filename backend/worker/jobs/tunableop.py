@@ -16,7 +16,7 @@ import torch
 from torch.cuda import tunable
 
 from backend.errors import brief
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import BadJob, TunableOpJob, TunableOpResult, TunedProduct
 from backend.worker.protocol import TellProgress
 
@@ -25,7 +25,7 @@ _OURS = ("ENABLED", "TUNING", "RECORD_UNTUNED", "FILENAME")
 others (how long, which libraries, how exact) stay the person's."""
 
 
-def run(job: TunableOpJob, tell: TellProgress, mark: Mark) -> TunableOpResult:
+def run(job: TunableOpJob, tell: TellProgress, mark: ChoiceMark) -> TunableOpResult:
     """Raises BadJob."""
     folder = Path(job.folder)
     if "\n" in job.line or not folder.is_dir():

@@ -37,7 +37,7 @@ from backend.model.events import (
     TimesTakenOver,
     TuningStarted,
 )
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.processes.supervisor import House
 from backend.wire.jobs import TuneJob, TuneResult
 from backend.worker import retuning
@@ -66,7 +66,7 @@ class OtherMode(NothingTuned):
     """The cache shows that this key was tuned in another mode."""
 
 
-def run(job: TuneJob, tell: TellProgress, mark: Mark) -> TuneResult:
+def run(job: TuneJob, tell: TellProgress, mark: ChoiceMark) -> TuneResult:
     """Raises BadJob for a problem, or a mode, that there is not."""
     settings: dict[str, object] = dict(settings_of(job.mode))
     if job.backends is not None:
@@ -87,7 +87,7 @@ def run(job: TuneJob, tell: TellProgress, mark: Mark) -> TuneResult:
 class MarkedTimings(retuning.ChoiceTimings):
     """Marks the choice that is timed; what it leaves behind or damages is its own failure."""
 
-    def __init__(self, mark: Mark, job: TuneJob) -> None:
+    def __init__(self, mark: ChoiceMark, job: TuneJob) -> None:
         super().__init__(job.broken, job.only, job.without)
         self._mark = mark
         self._house = House(mark)
@@ -109,7 +109,7 @@ class _Tuning:
         job: TuneJob,
         settings: Mapping[str, object],
         tell: TellProgress,
-        mark: Mark,
+        mark: ChoiceMark,
     ) -> None:
         self._problem = problem
         self._job = job

@@ -30,7 +30,7 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, generated_code
 from backend.model.origin import is_own, kind_of
 from backend.model.problem import TuningKey
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import VerifyJob, VerifyResult
 from backend.worker.device_hashes import why_not_offered
 from backend.worker.problem import (
@@ -71,7 +71,7 @@ class GeneratedCode:
     sight: Sight
 
 
-def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
+def run(job: VerifyJob, tell: TellProgress, mark: ChoiceMark) -> VerifyResult:
     """Raises BadJob where there is no such mode."""
     settings, modes = settings_of(job.mode), len(torch_api.MODES)
     set_threads(job.threads)

@@ -30,7 +30,7 @@ from backend.measure.rounds import ChoiceBroke, Rounds, Sample
 from backend.measure.trial import judge_arms
 from backend.model.choice import MeasuredChoice
 from backend.model.graph import Clock
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.worker.trial.program import CapturedProgram, TensorInput
 
 _CALL = re.compile(
@@ -224,7 +224,7 @@ class PassBench(Sampler):
         inputs: Sequence[Any],
         arms: Mapping[str, CompiledGraph],
         device: torch.device,
-        mark: Mark,
+        mark: ChoiceMark,
         blamed: Mapping[str, str],
     ) -> None:
         super().__init__(device, "hot" if device.type == "cpu" else "cold")

@@ -373,7 +373,7 @@ class BestConfigs(FollowedFiles):
         self._folders: dict[str, tuple[int, frozenset[str]]] = {}
         self._names: tuple[int, tuple[str, ...]] = 0, ()
         self._unread: list[str] = []
-        self._beside = best_config.Beside(Path())
+        self._beside = best_config.FolderKernels(Path())
         self._full = self._looked = False
 
     def _tuning_of(self, data: bytes, path: str, when: float) -> Tuning:
@@ -447,7 +447,7 @@ class BestConfigs(FollowedFiles):
         _, known = self._folders.get(name, _NO_FILES)
         paths = {os.path.join(folder, each): None for each in names}  # noqa: PTH118
         records = [r for path in known - paths.keys() for r in self._forget(path)]
-        self._beside = best_config.Beside(Path(folder))
+        self._beside = best_config.FolderKernels(Path(folder))
         taken: set[str] = set()
         for path in paths:
             if path in known or len(self._stamps) < MOST_FILES:

@@ -35,14 +35,14 @@ def best_config_tuning(
     data: bytes,
     source: str,
     when: float | None = None,
-    beside: cache_best_config.Beside | None = None,
+    beside: cache_best_config.FolderKernels | None = None,
 ) -> Tuning:
     """Return the tuning of a file; `when` it was written, Unix time; `beside` what its folder
     holds, if that is known. Its one choice is what was taken; nothing tells its time, nor its
     rivals. Raises CacheUnreadable."""
     path = Path(source)
     config = cache_best_config.parse(path, data)
-    code = (beside or cache_best_config.Beside(path.parent)).source_of(path, config)
+    code = (beside or cache_best_config.FolderKernels(path.parent)).source_of(path, config)
     kernel = code.kernel
     return Tuning(
         op=kernel.op,

@@ -15,7 +15,6 @@ from weakref import WeakSet
 from backend.model.choice import Choice
 from backend.model.problem import Problem
 from backend.model.tuning import TableEntry, Tuning
-from backend.tables.gemm import NotAProblem
 from backend.tables.model import (
     BOM,
     HIPBLASLT,
@@ -23,6 +22,7 @@ from backend.tables.model import (
     MIOPEN,
     TOO_LONG,
     Entry,
+    NotAProblem,
     NotARow,
     Table,
     Tuner,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from backend.measure import devices
-from backend.measure.devices import Device, Readers
+from backend.measure.devices import MachineDevice, Readers
 from backend.model.session import Fault
 from rocm_tui.render import devices as cells
 from rocm_tui.render.table import Line
@@ -37,7 +37,7 @@ class DeviceStrip(LineView, can_focus=False):
 
     DEFAULT_CSS = "DeviceStrip { height: 1; width: 1fr; }"
 
-    def __init__(self, devices: Sequence[Device], *, id: str | None = None) -> None:
+    def __init__(self, devices: Sequence[MachineDevice], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._readers = Readers(devices)
         self._cells: list[DeviceReading] = []
@@ -129,7 +129,7 @@ class Devices:
         with suppress(RuntimeError):  # the program has ended
             self._screen.app.call_from_thread(self._show, shown)
 
-    def _show(self, shown: Sequence[Device]) -> None:
+    def _show(self, shown: Sequence[MachineDevice]) -> None:
         self._looking = False
         if shown and self._screen.is_mounted and not self._screen.query("#devices"):
             self._screen.mount(DeviceStrip(shown, id="devices"), after="#title")

@@ -19,9 +19,9 @@ from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
 from backend.errors import ShareInvalid
 from backend.pins.store import PinStore
-from backend.sharing.plan import Step, steps_of
+from backend.sharing.plan import ImportStep, steps_of
 from backend.sharing.share import (
-    Share,
+    PinExport,
     SharedPin,
     machine_here,
     parse_share,
@@ -47,7 +47,7 @@ PIN = SharedPin(
     note="steadier\nunder load",
 )
 OTHER = replace(PIN, op="bmm", machine=replace(GPU, compute_units=None), note="")
-SHARE = Share((PIN, OTHER), "jane@gpu7", 1.7e9)
+SHARE = PinExport((PIN, OTHER), "jane@gpu7", 1.7e9)
 
 
 def test_what_is_written_can_be_read_back() -> None:
@@ -295,7 +295,7 @@ def test_a_failed_choice_and_two_pins_of_one_tuning(tmp_path: Path) -> None:
     own = replace(PIN, hash="mm-c2")
 
     def actions(*pins: SharedPin) -> list[str]:
-        steps: list[Step] = steps_of(pins, GPU, store)
+        steps: list[ImportStep] = steps_of(pins, GPU, store)
         return [step.action for step in steps]
 
     assert actions(own, newer) == ["pin", "left out"]

@@ -14,7 +14,7 @@ from torch._inductor.virtualized import V
 from backend.disk.layout import Layout
 from backend.inductor.torch import graph as torch_graph
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import Wanted
+from backend.pins.graphs.match import WantedChoice
 from tests.support.rocm_programs import Ran, last_session, run
 
 pytestmark = pytest.mark.torch
@@ -107,7 +107,7 @@ def test_the_graph_says_which_choices_it_calls(ran: Ran, layout: Layout) -> None
         ours = next(choice for choice in start.choices if choice.name.startswith("rocm_gemm"))
         if start.op == "baddbmm" or not ours.hash:
             continue
-        wanted = Wanted(start.op, start.inputs, ours.hash, hashes)
+        wanted = WantedChoice(start.op, start.inputs, ours.hash, hashes)
         assert set(index.verdicts(index.live(), wanted)) - {"absent"} == {"same"}
         called += 1
     assert called == 5

@@ -12,7 +12,7 @@ import torch
 
 from backend.disk.layout import Layout
 from backend.pins.graphs.index import GraphIndex, packages_below
-from backend.pins.graphs.match import Wanted
+from backend.pins.graphs.match import WantedChoice
 from tests.support.rocm_programs import Ran, last_session, run
 
 pytestmark = pytest.mark.torch
@@ -84,7 +84,7 @@ def test_a_package_says_which_choices_it_calls(story: Story) -> None:
         (ours,) = (choice for choice in start.choices if choice.name.startswith("rocm_"))
         assert ours.hash
         for name, verdict in ((ours.hash, "same"), (start.op, "other")):
-            wanted = Wanted(start.op, start.inputs, name, (ours.hash, start.op))
+            wanted = WantedChoice(start.op, start.inputs, name, (ours.hash, start.op))
             assert GraphIndex(Layout(story.cache)).verdicts(packages, wanted) == [verdict]
     assert story.ran.stderr.count("rocm-tui choice rocm_gemm-") == 5
 

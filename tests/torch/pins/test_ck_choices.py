@@ -16,7 +16,7 @@ from torch._inductor.codegen.rocm.rocm_kernel import ROCmTemplateCaller
 from backend.inductor.hooks.tuning_watch import choice_record
 from backend.model.choice import parse_config
 from backend.model.origin import is_own, provider
-from backend.pins.graphs.match import Wanted, judge
+from backend.pins.graphs.match import WantedChoice, judge
 from backend.pins.graphs.text import read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, form
 
@@ -80,8 +80,8 @@ def test_which_one_a_graph_calls(operations: list[Any]) -> None:
         text = form(CALL.format(source=source) + GRAPH)
         for number, record in enumerate(records):
             config = parse_config(record.description)
-            wanted = Wanted("mm", KEY, str(record.hash), rivals, config)
+            wanted = WantedChoice("mm", KEY, str(record.hash), rivals, config)
             expected = "same" if number == called else "other"
             assert judge(read_graph_text(text.encode()), wanted) == expected, (called, number)
-        aten = Wanted("mm", KEY, "mm-c1", (*rivals, "mm-c1"))
+        aten = WantedChoice("mm", KEY, "mm-c1", (*rivals, "mm-c1"))
         assert judge(read_graph_text(text.encode()), aten) == "other"

@@ -11,7 +11,7 @@ from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
 from backend.pins.graphs.index import GraphIndex, packages_below
-from backend.pins.graphs.match import Wanted
+from backend.pins.graphs.match import WantedChoice
 from backend.pins.store import PinStore
 from tests.support.tuned_ops import Offered, compile_ops
 
@@ -30,7 +30,9 @@ def called(layout: Layout, row: Offered) -> set[str]:
     return {
         choice
         for choice in row.choices
-        for verdict in index.verdicts(index.live(), Wanted(row.op, row.inputs, choice, row.choices))
+        for verdict in index.verdicts(
+            index.live(), WantedChoice(row.op, row.inputs, choice, row.choices)
+        )
         if verdict == "same"
     }
 

@@ -11,7 +11,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import OPS, Wanted, judge, may_hold
+from backend.pins.graphs.match import OPS, WantedChoice, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, read_graph_text
 from tests.support.cpu_offers import onednn_takes_bfloat16
@@ -41,7 +41,7 @@ def test_a_graph_of_a_gpu_is_found_by_what_was_tuned(sample: Sample) -> None:
     graph = read_graph_text(sample.data)
     assert sample.rivals
     for choice in sample.rivals:
-        wanted = Wanted(sample.op, sample.inputs, choice, sample.rivals)
+        wanted = WantedChoice(sample.op, sample.inputs, choice, sample.rivals)
         verdict = judge(graph, wanted)
         if sample.called is None:
             assert verdict == "absent"
@@ -71,7 +71,7 @@ def test_choices_of_one_template_are_told_apart_by_their_modules(
     for choice in sample.rivals:
         constants = sources.constants(choice, kind_of(choice))
         assert bool(constants) == bool(kind_of(choice))
-        wanted = Wanted(sample.op, sample.inputs, choice, sample.rivals, {}, constants)
+        wanted = WantedChoice(sample.op, sample.inputs, choice, sample.rivals, {}, constants)
         told[choice] = judge(graph, wanted)
     assert told == {c: "same" if c == sample.called else "other" for c in sample.rivals}
 
@@ -91,7 +91,9 @@ def test_a_graph_with_another_config_is_another_choices(pair: tuple[Sample, Samp
     graphs = [read_graph_text(sample.data) for sample in pair]
     for mine, other in (graphs, reversed(graphs)):
         constants = _constants(mine)
-        wanted = Wanted(pair[0].op, pair[0].inputs, "triton_x-c1", ("triton_y-c2",), {}, constants)
+        wanted = WantedChoice(
+            pair[0].op, pair[0].inputs, "triton_x-c1", ("triton_y-c2",), {}, constants
+        )
         assert (judge(mine, wanted), judge(other, wanted)) == ("same", "other")
 
 
@@ -113,7 +115,7 @@ def test_graphs_of_this_cpu(tmp_path: Path) -> None:
         head, tail = row.inputs.split("), (", 1)
         tail = re.sub(r"', (\d+)", lambda m: f"', {int(m[1]) + 1}", tail, count=1)
         inputs = f"{head}), ({tail}"
-        wanted = Wanted(row.op, inputs, row.choices[0], row.choices)
+        wanted = WantedChoice(row.op, inputs, row.choices[0], row.choices)
         assert {judge(text, wanted) for text in texts} == {"absent"}
 
 
@@ -130,7 +132,7 @@ def test_templates_of_this_cpu_static_and_not(tmp_path: Path) -> None:
     # Another batch may be served by the graph that was compiled for any.
     other = offered[1].inputs.replace("'torch.float32', 4,", "'torch.float32', 5,")
     index = GraphIndex(Layout(tmp_path))
-    wanted = Wanted("bmm", other, "bmm-c1", (*offered[1].choices, "bmm-c1"))
+    wanted = WantedChoice("bmm", other, "bmm-c1", (*offered[1].choices, "bmm-c1"))
     assert sorted(set(index.verdicts(index.live(), wanted))) == ["absent", "unclear"]
 
 
@@ -164,7 +166,7 @@ def test_choices_for_other_threads_are_told_apart_by_their_source(tmp_path: Path
     for choice in (one, two):
         constants = sources.constants(choice, kind_of(choice))
         assert constants["num_threads"].split()[-1] == ("1" if choice == one else "2")
-        wanted = Wanted("bmm", rows[0].inputs, choice, rivals, {}, constants)
+        wanted = WantedChoice("bmm", rows[0].inputs, choice, rivals, {}, constants)
         graphs = sorted(index.live(), key=lambda entry: (entry.mtime, entry.relative))
         graphs = [entry for entry in graphs if entry.relative.startswith("fxgraph/")]
         found[choice] = index.verdicts(graphs, wanted)[-2:]  # the last two are those for templates
@@ -181,5 +183,5 @@ def _all_are_found(cache: Path, offered: list[Offered]) -> None:
 
 def _verdicts(cache: Path, row: Offered, choice: str) -> list[str]:
     index = GraphIndex(Layout(cache))
-    wanted = Wanted(row.op, row.inputs, choice, (*row.choices, choice))
+    wanted = WantedChoice(row.op, row.inputs, choice, (*row.choices, choice))
     return list(index.verdicts(index.live(), wanted))

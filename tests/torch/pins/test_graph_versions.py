@@ -15,7 +15,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import Wanted, judge
+from backend.pins.graphs.match import WantedChoice, judge
 from backend.pins.graphs.text import read_graph_text
 from tests.support.tuned_ops import Offered, compile_ops
 
@@ -56,7 +56,7 @@ def _wrong(row: Offered, text: bytes) -> list[str]:
     graph = read_graph_text(text)
     aten = f"extern_kernels.{row.op}(".encode() in text or f"_{row.op}_out(".encode() in text
     found = {
-        choice: judge(graph, Wanted(row.op, row.inputs, choice, row.choices))
+        choice: judge(graph, WantedChoice(row.op, row.inputs, choice, row.choices))
         for choice in row.choices
     }
     right = {c: "same" if bool(kind_of(c)) != aten else "other" for c in row.choices}

@@ -12,7 +12,7 @@ from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import Wanted
+from backend.pins.graphs.match import WantedChoice
 from backend.pins.graphs.text import read_graph_text
 from backend.pins.store import PinStore
 from tests.support.torch_models import compiled
@@ -150,7 +150,7 @@ def test_each_graph_is_found_by_its_ops_alone(layout: Layout) -> None:
         verdicts = []
         index = GraphIndex(layout)
         for choice in times:
-            wanted = Wanted(key.op, key.inputs, choice, tuple(times))
+            wanted = WantedChoice(key.op, key.inputs, choice, tuple(times))
             verdicts.append([index.verdict(entry, wanted) for entry in index.live()])
         for by_extern, by_template in zip(*verdicts, strict=True):
             assert {by_extern, by_template} in ({"absent"}, {"same", "other"})
@@ -174,7 +174,7 @@ def test_the_same_sizes_under_another_op_or_dtype_are_another_matter(layout: Lay
     ):
         rivals = tuple(name.replace("bmm-", f"{op}-") for name in hashes)
         for choice in rivals:
-            wanted = Wanted(op, inputs, choice, rivals)
+            wanted = WantedChoice(op, inputs, choice, rivals)
             assert {index.verdict(entry, wanted) for entry in index.live()} == {"absent"}
 
 

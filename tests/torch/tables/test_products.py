@@ -14,7 +14,7 @@ from torch.cuda import tunable
 from torch.overrides import TorchFunctionMode
 
 from backend.model.problem import Problem
-from backend.tables.gemm import problem_of_gemm
+from backend.tables.model import problem_of_gemm
 from backend.tables.tunableop import product_of
 
 pytestmark = pytest.mark.torch

@@ -10,7 +10,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.graph import Swap
-from backend.processes.shared import Mark, SharedMark
+from backend.processes.shared import ChoiceMark, SharedMark
 from backend.wire.jobs import (
     MeasureJob,
     MeasureResult,
@@ -50,7 +50,7 @@ def test_a_job_gets_the_hashes_of_this_device_and_answers_with_those_it_names(
     job = MeasureJob(*KEY, (there, "mm"), broken={there: "it died"})
     seen: list[MeasureJob] = []
 
-    def run(job: MeasureJob, tell: object, mark: Mark) -> MeasureResult:
+    def run(job: MeasureJob, tell: object, mark: ChoiceMark) -> MeasureResult:
         seen.append(job)
         numbers = (0.1, 0.1, 0.1, 0.0, 9, 1.0, 1.0, 1.0)
         choices = tuple(MeasuredChoice(name, *numbers, "tied") for name in job.hashes)
@@ -58,7 +58,7 @@ def test_a_job_gets_the_hashes_of_this_device_and_answers_with_those_it_names(
         assert as_asked(measurement).choices[0].hash == there
         return MeasureResult(True, f"{here} is slow", measurement=measurement, missing=(here,))
 
-    result = run_here(run, job, tell, Mark())
+    result = run_here(run, job, tell, ChoiceMark())
     assert seen == [MeasureJob(*KEY, (here, "mm"), broken={here: "it died"})]
     assert result.measurement is not None
     assert [choice.hash for choice in result.measurement.choices] == [there, "mm"]
@@ -69,10 +69,10 @@ def test_a_job_gets_the_hashes_of_this_device_and_answers_with_those_it_names(
 def test_a_mark_names_the_choice_as_the_job_does(tmp_path: Path) -> None:
     here, there = (write_choice(tmp_path, index, BLOCK_M=64) for index in (0, 3))
     shared = SharedMark()
-    mark = Mark(shared.descriptor)
+    mark = ChoiceMark(shared.descriptor)
     blamed: list[str] = []
 
-    def run(job: VerifyJob, tell: object, mark: Mark) -> VerifyResult:
+    def run(job: VerifyJob, tell: object, mark: ChoiceMark) -> VerifyResult:
         with mark.at("compiling", here):
             place = shared.place()
             assert place is not None
@@ -89,11 +89,11 @@ def test_a_proof_on_another_gpu_of_the_worker_has_its_hashes(tmp_path: Path) -> 
     here, there = (write_choice(tmp_path, index, BLOCK_M=64) for index in (0, 3))
     hashes: list[str] = []
 
-    def run(job: VerifyJob, tell: object, mark: Mark) -> VerifyResult:
+    def run(job: VerifyJob, tell: object, mark: ChoiceMark) -> VerifyResult:
         hashes.append(job.hash)
         return VerifyResult(True, hash=job.hash)
 
-    assert run_here(run, VerifyJob(*KEY, here, gpu=3), tell, Mark()).hash == here
+    assert run_here(run, VerifyJob(*KEY, here, gpu=3), tell, ChoiceMark()).hash == here
     assert hashes == [there]
 
 
@@ -102,12 +102,12 @@ def test_times_of_a_tuning_stay_under_the_hashes_of_this_device(tmp_path: Path) 
     other_here, other = (write_choice(tmp_path, index, BLOCK_M=32) for index in (0, 1))
     jobs: list[TuneJob] = []
 
-    def run(job: TuneJob, tell: object, mark: Mark) -> TuneResult:
+    def run(job: TuneJob, tell: object, mark: ChoiceMark) -> TuneResult:
         jobs.append(job)
         return TuneResult(True, times={here: 0.1})
 
     job = TuneJob("mm", only=(there,), without=(other,), broken={there: "it died"})
-    assert run_here(run, job, tell, Mark()).times == {here: 0.1}
+    assert run_here(run, job, tell, ChoiceMark()).times == {here: 0.1}
     assert jobs == [replace(job, only=(here,), without=(other_here,), broken={here: "it died"})]
 
 
@@ -165,11 +165,11 @@ def test_a_hash_for_any_device_is_not_renamed(tmp_path: Path) -> None:
 def _why(job: VerifyJob, *offered: str) -> str | None:
     reasons: list[str | None] = []
 
-    def run(job: VerifyJob, tell: object, mark: Mark) -> VerifyResult:
+    def run(job: VerifyJob, tell: object, mark: ChoiceMark) -> VerifyResult:
         reasons.append(why_not_offered(job.hash, offered))
         return VerifyResult(False)
 
-    run_here(run, job, tell, Mark())
+    run_here(run, job, tell, ChoiceMark())
     return reasons[0]
 
 

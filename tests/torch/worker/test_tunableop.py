@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from backend.processes.shared import Mark
+from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import BadJob, TunableOpJob, TunableOpResult, TunedProduct
 from backend.worker.jobs import tunableop
 from rocm_tui.cli.entry import main
@@ -28,7 +28,7 @@ HEAD = "Validator,PT_VERSION,1.0.0\n"
 
 
 def tuned(folder: Path) -> TunableOpResult:
-    return tunableop.run(TunableOpJob(str(folder), LINE), lambda what, **fields: None, Mark())
+    return tunableop.run(TunableOpJob(str(folder), LINE), lambda what, **fields: None, ChoiceMark())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this PyTorch can tune")
@@ -52,7 +52,7 @@ def test_a_worker_that_cannot_tune_says_so_and_writes_nothing(
 def test_a_job_is_one_line_and_a_folder(tmp_path: Path) -> None:
     for job in (TunableOpJob(str(tmp_path), "a\nb"), TunableOpJob(str(tmp_path / "no"), LINE)):
         with pytest.raises(BadJob):
-            tunableop.run(job, lambda what, **fields: None, Mark())
+            tunableop.run(job, lambda what, **fields: None, ChoiceMark())
 
 
 class Below:
@@ -128,7 +128,7 @@ def test_what_pytorch_says_against_a_line_is_told(
     line: str, why: str | None, tmp_path: Path, below: Below
 ) -> None:
     job = TunableOpJob(str(tmp_path), line)
-    result = tunableop.run(job, lambda what, **fields: None, Mark())
+    result = tunableop.run(job, lambda what, **fields: None, ChoiceMark())
     assert result.able and not result.rows
     assert (why or "does not say why") in result.reason
     assert below.on == {"enable": False, "tuning": False, "record": False}

@@ -14,7 +14,7 @@ from backend.model.choice import Choice
 from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
-from backend.sharing.share import Machine, Share, SharedPin
+from backend.sharing.share import Machine, PinExport, SharedPin
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.measure import PeakElsewhere, choices_to_measure, require_here
 from rocm_tui.actions.pin import (
@@ -213,5 +213,5 @@ def test_a_compiler_that_is_missing_is_noted(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_tuning_of_an_export_is_as_old_as_its_pin() -> None:
     pin = SharedPin("mm", INPUTS, "highest", "mm-c1", "mm", Machine(), when=5.0)
-    shared = Share((pin, replace(pin, when=0.0)))
+    shared = PinExport((pin, replace(pin, when=0.0)))
     assert [seen.tuning.when for seen in tunings_of_export(shared, "pins.json")] == [5.0, None]

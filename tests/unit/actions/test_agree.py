@@ -25,7 +25,7 @@ from backend.model.session import Session
 from backend.model.tuning import Selection
 from backend.pins.store import PinStore
 from backend.pins.undo import next_undo, undo
-from backend.sharing.share import Machine, Share, SharedPin, share_text
+from backend.sharing.share import Machine, PinExport, SharedPin, share_text
 from rocm_tui.actions.agree import find_selections, pin_all, plan_pins, with_measured
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli.entry import main
@@ -176,10 +176,10 @@ def test_an_export_is_what_its_host_takes(tmp_path: Path) -> None:
     gpu = Machine(arch="gfx942", system_hash=SYSTEM, host="node")
     pin = SharedPin(KEY.op, KEY.inputs, KEY.precision, PINNED, PINNED, gpu, timings=told)
     file = tmp_path / "pins.json"
-    file.write_text(share_text(Share((pin,))))
+    file.write_text(share_text(PinExport((pin,))))
     found = asked(layout, file, layout.root)
     assert [t.by.name for t in found.differing[0].selections] == ["a", "pins.json"]
-    file.write_text(share_text(Share((replace(pin, hash=FAST),))))
+    file.write_text(share_text(PinExport((replace(pin, hash=FAST),))))
     assert asked(layout, file, layout.root).agree
     file.write_text(file.read_text()[:-9])
     with pytest.raises(ShareInvalid, match=r"pins\.json"):

@@ -17,7 +17,7 @@ from backend.model.events import ChoiceSelected, ChoiceTimed, SessionEnded, Tuni
 from backend.model.session import Session
 from backend.pins.file import read_pin_file
 from backend.pins.store import PinStore
-from backend.sharing.share import Machine, Share, SharedPin, share_text
+from backend.sharing.share import Machine, PinExport, SharedPin, share_text
 from backend.wire.jobs import MeasureJob, WorkerJob
 from rocm_tui.actions.agree import find_selections, measure_chosen, plan_pins
 from rocm_tui.actions.sources import load_model, read_part
@@ -272,7 +272,7 @@ def test_an_export_of_another_device_is_compared(tmp_path: Path) -> None:
         timings={"highest": times}, variants=variants,
     )  # fmt: skip
     file = tmp_path / "pins.json"
-    file.write_text(share_text(Share((pin,))))
+    file.write_text(share_text(PinExport((pin,))))
     (one,) = agreed(layout, file, layout.root).differing
     assert [choice.hash for choice, _ in one.unoffered] == []
     PinStore(layout).pin(None, pin.key, hashes[0][LARGE])

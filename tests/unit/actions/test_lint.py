@@ -10,14 +10,14 @@ from threading import Event
 
 import pytest
 
-from backend.tables.model import Device, Table
+from backend.tables.model import Table, TableDevice
 from backend.tables.registry import read_table
 from rocm_tui.actions import lint
 from rocm_tui.actions.lint import lint_files
 from rocm_tui.tables.findings import Finding, Given
 from tests.support import sample_tables
 
-MI300X = Device("gfx942", 304)
+MI300X = TableDevice("gfx942", 304)
 
 
 @pytest.fixture

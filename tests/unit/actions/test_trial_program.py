@@ -22,7 +22,7 @@ from backend.disk.sessions import EventWriter
 from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.model.inductor_kernel import TRITON, inputs_of
 from backend.model.session import Session
-from backend.pins.file import Record
+from backend.pins.file import PinRecord
 from backend.pins.store import PinStore
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.actions.trial_program import (
@@ -332,7 +332,7 @@ def test_a_pinned_kernel_that_no_process_launched_is_told(tmp_path: Path) -> Non
     for event in (SessionStarted(writer.session), asked, taken, timed, other):
         writer.write(event)
     writer.close()
-    first = Record("pointwise", "k[1]:A", "", "triton_config-1", "", "all.best_config", {})
+    first = PinRecord("pointwise", "k[1]:A", "", "triton_config-1", "", "all.best_config", {})
     second = replace(first, inputs="k[2]:B", hash="triton_config-2")
     unseen = replace(first, hash="triton_config-3")
     assert not_launched([first, second, unseen], private) == [second, unseen]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.sharing.share import Machine, Share, SharedPin, share_text
+from backend.sharing.share import Machine, PinExport, SharedPin, share_text
 from rocm_tui.cli.entry import main
 
 INPUTS = (
@@ -47,8 +47,8 @@ def files(tmp_path: Path) -> Path:
         "rank1.csv": "Validator,PT_VERSION,2.13.0\n" + SAME,
         "aiter.csv": AITER,
         "train.log": BLOCK + CALL + CALL,
-        "pins.json": share_text(Share((pin,))),
-        "kernels.json": share_text(Share((kernel, pin))),
+        "pins.json": share_text(PinExport((pin,))),
+        "kernels.json": share_text(PinExport((kernel, pin))),
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)

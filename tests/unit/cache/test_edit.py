@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from backend.cache.autotune import CacheText, Token, merge_missing
 from backend.cache.autotune import raise_ms as high
 from backend.errors import CacheUnreadable
-from backend.pins.file import Record
+from backend.pins.file import PinRecord
 from backend.pins.numbers import edited, holding, learn, releasing
 
 FILE = Path("cache/hash")
@@ -61,8 +61,8 @@ def caches(draw: st.DrawFn, present: bool = False) -> tuple[bytes, str, str]:
     return text.encode(), op, inputs
 
 
-def record(op: str, inputs: str, choice: str) -> Record:
-    return Record(op, inputs, "highest", choice, choice, "hash", {})
+def record(op: str, inputs: str, choice: str) -> PinRecord:
+    return PinRecord(op, inputs, "highest", choice, choice, "hash", {})
 
 
 @given(caches())

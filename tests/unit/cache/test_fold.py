@@ -13,7 +13,7 @@ import pytest
 
 from backend.cache import fold as folding
 from backend.cache import journal as journals
-from backend.cache.fold import Kept, fold
+from backend.cache.fold import RecentFolds, fold
 from backend.cache.journal import Journal, Tuned, line_of
 from backend.pins.holders import pinned_choices
 
@@ -101,7 +101,7 @@ def test_lines_that_are_too_many_at_once_are_shortened_at_once(
     monkeypatch.setattr(folding, "LEAST_BYTES", 2000)
     path = tmp_path / "cache" / "s"
     put(path, {"c0": 1.0})
-    kept = Kept(tmp_path, path)
+    kept = RecentFolds(tmp_path, path)
     kept.path.parent.mkdir(parents=True)
     now = time.time()
     lines = [line_of(Tuned("mm", "[a]", "highest", {"c0": float(n)}, now)) for n in range(1, 100)]

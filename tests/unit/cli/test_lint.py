@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.tables.model import Device
+from backend.tables.model import TableDevice
 from rocm_tui.actions.lint import device_here
 from rocm_tui.cli.entry import main
 from rocm_tui.tables.lint import RULE_IDS
@@ -125,7 +125,7 @@ def test_the_device_that_is_here(tmp_path: Path) -> None:
     for at, told in enumerate(("gfx_target_version 0\nsimd_count 0\n", GFX90A, GFX90A)):
         (tmp_path / str(at)).mkdir()
         (tmp_path / str(at) / "properties").write_text(told)
-    assert device_here(tmp_path) == Device("gfx90a", 104)
+    assert device_here(tmp_path) == TableDevice("gfx90a", 104)
     (tmp_path / "2" / "properties").write_text(GFX90A.replace("416", "440"))
     assert device_here(tmp_path) is None  # two kinds: which one is not known
 

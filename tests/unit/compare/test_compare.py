@@ -14,7 +14,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.sharing.share import Machine, Share, SharedPin, read_share, share_text
+from backend.sharing.share import Machine, PinExport, SharedPin, read_share, share_text
 from rocm_tui.actions.sources import is_export, tunings_of_export
 from rocm_tui.compare.choices import same_choice
 from rocm_tui.compare.comparison import compare, of_sessions, regressions, whole
@@ -230,7 +230,7 @@ def test_an_export_of_pins_holds_the_times_of_its_tunings(tmp_path: Path) -> Non
         timings={"highest": times},
     )
     path = tmp_path / "pins.json"
-    path.write_text(share_text(Share((pin,))))
+    path.write_text(share_text(PinExport((pin,))))
     assert is_export(path) and not is_export(tmp_path / "none")
     os.mkfifo(tmp_path / "pipe")
     assert not is_export(tmp_path / "pipe")  # and nobody waits for what it never gives

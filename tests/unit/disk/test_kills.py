@@ -136,7 +136,7 @@ def test_what_comes_back_is_held_by_a_pin(tmp_path: Path) -> None:
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuned_kept, "LEAST_BYTES", 2000)
     cache, _ = made(tmp_path)
-    kept = tuned_kept.Kept(tmp_path, cache.path)
+    kept = tuned_kept.RecentFolds(tmp_path, cache.path)
     for n in range(100):
         cache.insert([tuned("[a]", float(n))])
     assert kept.path.stat().st_size <= 2200

@@ -10,8 +10,7 @@ from weakref import WeakSet
 import pytest
 
 from backend.model.session import Fault
-from backend.tables.gemm import NOT_ITS_FORM
-from backend.tables.model import MAX_LINE, TOO_LONG
+from backend.tables.model import MAX_LINE, NOT_ITS_FORM, TOO_LONG
 from rocm_tui.ingest.follow.tailer import QUIET, Tailer
 from rocm_tui.ingest.formats import tuned_table
 from rocm_tui.ingest.formats.registry import format_named

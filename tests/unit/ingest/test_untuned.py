@@ -10,8 +10,7 @@ import pytest
 
 from backend.model.problem import Problem
 from backend.tables import hipblaslt, tunableop
-from backend.tables.gemm import FP8, NOT_ITS_FORM, NotAProblem, problem_of_gemm
-from backend.tables.model import MAX_LINE, NotARow
+from backend.tables.model import FP8, MAX_LINE, NOT_ITS_FORM, NotAProblem, NotARow, problem_of_gemm
 from backend.tables.tunableop import UNSCALED
 from rocm_tui.ingest.untuned import Asks, in_words, is_table, read_log, read_table
 
@@ -26,7 +25,7 @@ HIPBLASLT = (
 
 
 def tuned(line: str) -> Problem:
-    reader = tunableop.Reader()
+    reader = tunableop.TunableOpReader()
     assert reader.take(line.encode(), 1)
     return tunableop.TUNER.problem(reader.entry(line.encode(), 1, 0))
 

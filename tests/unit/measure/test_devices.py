@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from backend.measure import devices
-from backend.measure.devices import NOTHING, Device, Readers, gpus, processor
+from backend.measure.devices import NOTHING, MachineDevice, Readers, gpus, processor
 from backend.measure.sensors import CpuLoad, DeviceState, SensorReading, Usage
 from tests.support.fake_gpus import GIB, cards
 from tests.support.places import ROOT
@@ -178,8 +178,8 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
         hangs.wait()
         return NOTHING
 
-    well = Device("0", "", "", lambda: SensorReading(Usage(7.0), DeviceState()))
-    readers = Readers([well, Device("1", "", "", hang)], lambda: now[0])
+    well = MachineDevice("0", "", "", lambda: SensorReading(Usage(7.0), DeviceState()))
+    readers = Readers([well, MachineDevice("1", "", "", hang)], lambda: now[0])
     readers.ask()
     assert going.wait(60)
     until(lambda: readers.seen()[0].reading)
@@ -237,12 +237,12 @@ def test_a_gpu_of_which_nvml_reads_nothing_any_more_is_no_reading(tmp_path: Path
 
 HANGING = """
 import threading
-from backend.measure.devices import Device, Readers
+from backend.measure.devices import MachineDevice, Readers
 going = threading.Event()
 def hang():
     going.set()
     threading.Event().wait()
-readers = Readers([Device("0", "", "", hang)])
+readers = Readers([MachineDevice("0", "", "", hang)])
 readers.ask()
 going.wait()
 readers.stop()

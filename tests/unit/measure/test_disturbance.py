@@ -8,7 +8,7 @@ from math import exp, log
 
 import pytest
 
-from backend.measure.disturbance import (
+from backend.measure.rounds import (
     Signs,
     disturbances,
     find_change,

@@ -18,7 +18,7 @@ from backend.model.inductor_kernel import config_of, parse
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.sharing.plan import steps_of
-from backend.sharing.share import Machine, Share, parse_share, share_text
+from backend.sharing.share import Machine, PinExport, parse_share, share_text
 from rocm_tui.actions.share import pins_to_share
 from tests.support import inductor_kernels as lab
 
@@ -189,7 +189,7 @@ def test_an_import_tells_that_the_list_of_configs_is_another(
     PinStore(roots["there"]).pin(None, key_of(files[0]), hash, config=members)
     (pin,) = pins_to_share(roots["there"], [], [str(roots["there"].root)], None)
     assert pin.lists == ("1" * 64,)
-    text = share_text(Share((pin,), "me@there", 1.0)).encode()
+    text = share_text(PinExport((pin,), "me@there", 1.0)).encode()
     (step,) = steps_of(parse_share(text, "file").pins, Machine(), PinStore(roots["here"]))
     assert step.action == "pin" and ("another list of configs" in step.detail) is other
     old = text.replace(b'"lists"', b'"not_known"')  # as it was exported before

@@ -13,7 +13,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.pins.graphs.index import PACKAGE as PACKAGES
 from backend.pins.graphs.index import GraphIndex, packages_below
-from backend.pins.graphs.match import GraphUses, Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.match import GraphUses, Verdict, WantedChoice, judge, may_hold
 from backend.pins.graphs.text import read_graph_text
 
 CPP = "CppMicroGemmFP32Vec-c26bqnvo53l6fm622hzy4qukrzj6dwreoxrrccqlf3w5rofkvbyj"
@@ -95,7 +95,7 @@ def verdicts(text: str, inputs: str = KEY, op: str = "addmm") -> list[Verdict]:
     given: list[Verdict] = []
     rivals = (ATEN if op == "addmm" else f"{op}-c1", CPP)
     for choice in rivals:
-        wanted = Wanted(op, inputs, choice, rivals)
+        wanted = WantedChoice(op, inputs, choice, rivals)
         given.append(judge(read_graph_text(data), wanted))
         assert given[-1] == "absent" or may_hold(data, wanted)
     return given
@@ -118,8 +118,8 @@ def test_a_package_whose_tensors_cannot_be_read_may_hold_what_its_kernels_are_ca
     path.write_text(PACKAGE.replace("assert_size", "check_size").replace("empty_str", "new_str"))
     (entry,) = packages_below(tmp_path)
     index = GraphIndex(Layout(tmp_path))
-    assert index.verdict(entry, Wanted("addmm", KEY, CPP, (ATEN, CPP))) == "unclear"
-    assert index.verdict(entry, Wanted("mm", KEY, CPP, ("mm-c1", CPP))) == "absent"
+    assert index.verdict(entry, WantedChoice("addmm", KEY, CPP, (ATEN, CPP))) == "unclear"
+    assert index.verdict(entry, WantedChoice("mm", KEY, CPP, ("mm-c1", CPP))) == "absent"
 
 
 def with_buffer(sizes: str) -> str:
@@ -162,5 +162,5 @@ def test_a_profiled_kernel_is_found_by_its_frozen_weight() -> None:
     uses = GraphUses(read_graph_text((WRAPPER + GRAPH).encode()))
     held = uses.held("addmm", KEY)
     assert held is not None and held.count == 1
-    wanted = [Wanted("addmm", KEY, choice, (ATEN, CPP)) for choice in (ATEN, CPP)]
+    wanted = [WantedChoice("addmm", KEY, choice, (ATEN, CPP)) for choice in (ATEN, CPP)]
     assert uses.chosen(held, wanted).hash == CPP

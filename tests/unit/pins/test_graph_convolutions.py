@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.model import convolution, options
-from backend.pins.graphs.match import Verdict, Wanted, judge
+from backend.pins.graphs.match import Verdict, WantedChoice, judge
 from backend.pins.graphs.text import OwnChoice, read_graph_text
 
 X = "('cuda', 'torch.float16', 2, 16, 8, 8, 1024, 1, 128, 16, 0)"
@@ -81,7 +81,7 @@ def verdict(text: str, choice: str, *rivals: str, stride: int | None = None) -> 
     constants = {} if stride is None else {"STRIDE_H": str(stride), "STRIDE_W": str(stride)}
     constants |= {"PADDING_H": "1", "PADDING_W": "1", "GROUPS": "1", "BLOCK_M": "64"}
     constants = {} if stride is None else constants
-    wanted = Wanted("convolution", KEY, choice, (choice, *rivals), {}, constants)
+    wanted = WantedChoice("convolution", KEY, choice, (choice, *rivals), {}, constants)
     return judge(read_graph_text(text.encode()), wanted)
 
 

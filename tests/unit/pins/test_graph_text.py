@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.model.origin import kind_of
-from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold
 from backend.pins.graphs.text import python_hints, read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, TRITON, A, B, form
 
@@ -26,7 +26,7 @@ RIVALS = ("mm-c1", "bias_addmm-c9", "triton_mm-c2", "triton_mm-c3")
 
 
 def verdict(text: str, choice: str, config: dict[str, str] | None = None) -> Verdict:
-    wanted = Wanted("mm", KEY, choice, RIVALS, config or {})
+    wanted = WantedChoice("mm", KEY, choice, RIVALS, config or {})
     data = text.encode()
     found = judge(read_graph_text(data), wanted)
     assert found == "absent" or may_hold(data, wanted)
@@ -44,7 +44,7 @@ def test_triton_templates_are_told_apart_by_their_config(graph: str) -> None:
     assert verdict(text, "triton_mm-c2", {**config, "BLOCK_M": "128"}) == "other"
     assert verdict(text, "triton_mm-c2", {"EVEN_K": "True"}) == "unknown"
     assert verdict(text, "CppMicroGemm-c4") == "other"
-    assert judge(read_graph_text(text.encode()), Wanted("bmm", KEY, "bmm-c1")) == "absent"
+    assert judge(read_graph_text(text.encode()), WantedChoice("bmm", KEY, "bmm-c1")) == "absent"
     assert verdict(form(TRITON + graph, m=511), "mm-c1") == "absent"
 
 
@@ -71,7 +71,7 @@ def test_extern_calls_their_views_and_other_externs() -> None:
     text = form(EXTERN, call=f"extern_kernels.mm(arg0_1, {view}, out=buf0)")
     assert verdict(text, "mm-c1") == "absent"
     transposed = f"[{A}, {B.replace('128, 128, 1', '128, 1, 256')}]"
-    assert judge(read_graph_text(text.encode()), Wanted("mm", transposed, "mm-c1")) == "same"
+    assert judge(read_graph_text(text.encode()), WantedChoice("mm", transposed, "mm-c1")) == "same"
     text = form(EXTERN, call="extern_kernels.bias_addmm(arg0_1, arg1_1, alpha=1, out=buf0)")
     assert verdict(text, "mm-c1") == "other" and verdict(text, "bias_addmm-c9") == "same"
     text = form(EXTERN, call="buf0 = torch.ops.aten.mm.default(arg0_1, arg1_1)")
@@ -95,7 +95,7 @@ def test_a_view_of_what_is_computed_may_get_another_layout() -> None:
         "    buf0 =",
         "    buf1 = empty_strided_cuda((512, 256), (1, 512), torch.float16)\n    buf0 =",
     )
-    wanted = Wanted("mm", turned, "mm-c1", RIVALS)
+    wanted = WantedChoice("mm", turned, "mm-c1", RIVALS)
     assert judge(read_graph_text(form(text + graph).encode()), wanted) == "other"
     of_input = graph.replace("view.default(relu", "view.default(arg0_1")
     assert judge(read_graph_text(form(text + of_input).encode()), wanted) == "absent"
@@ -103,7 +103,7 @@ def test_a_view_of_what_is_computed_may_get_another_layout() -> None:
 
 def test_a_product_that_was_a_convolution_is_not_ruled_out_by_its_sizes() -> None:
     """Its operands are views, whose sizes no text has to name."""
-    wanted = Wanted("mm", KEY, "mm-c1", RIVALS)
+    wanted = WantedChoice("mm", KEY, "mm-c1", RIVALS)
     assert not may_hold(b"extern_kernels.mm(arg0_1, arg1_1, out=buf0)", wanted)
     assert may_hold(b"triton_tem_fused_convolution_mm_0.run(arg0_1, arg1_1, buf0)", wanted)
 
@@ -121,7 +121,7 @@ def test_an_expanded_bias() -> None:
     text = form(EXTERN, call="extern_kernels.addmm(arg2_1, arg0_1, arg1_1, alpha=1, out=buf0)")
     for bias, expected in (("(128, ), (1, )", "same"), ("(512, ), (1, )", "absent")):
         full = text.replace("s0 = args[0]", f"assert_size_stride(arg2_1, {bias})")
-        found = judge(read_graph_text(full.encode()), Wanted("addmm", key, "addmm-c1"))
+        found = judge(read_graph_text(full.encode()), WantedChoice("addmm", key, "addmm-c1"))
         assert found == expected
 
 
@@ -141,7 +141,7 @@ def test_kinds() -> None:
 def test_any_bytes_say_something_or_nothing(data: bytes) -> None:
     graph = read_graph_text(b"AsyncCompile()\n  def call(args):\n" + data)
     assert graph.is_compiled
-    assert judge(graph, Wanted("mm", KEY, "mm-c1")) == "absent"
+    assert judge(graph, WantedChoice("mm", KEY, "mm-c1")) == "absent"
     assert not read_graph_text(data).externs
 
 

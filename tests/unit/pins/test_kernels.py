@@ -14,7 +14,7 @@ from backend.model.inductor_kernel import TRITON, kernel_of, sizes_of
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.sharing.plan import steps_of
-from backend.sharing.share import Machine, Share, SharedPin, parse_share, share_text
+from backend.sharing.share import Machine, PinExport, SharedPin, parse_share, share_text
 from tests.support import autotuned
 
 CONFIG = {"kwargs": {"BLOCK": 32}, "num_warps": 1, "num_ctas": 1, "num_stages": 3}
@@ -183,7 +183,7 @@ def test_an_export_is_taken_in_where_the_very_same_file_is(store: PinStore, tmp_
         SharedPin(TRITON, key.inputs, "", hash_of(OTHER), "mine", Machine(system_hash=digest))
         for digest in (path.parent.name, "B" * 52)
     )
-    text = share_text(Share(pins, "me@there", 1.0)).encode()
+    text = share_text(PinExport(pins, "me@there", 1.0)).encode()
     taken = [steps_of([pin], Machine(), store)[0] for pin in parse_share(text, "file").pins]
     assert [step.action for step in taken] == ["pin", "refused"]
     assert taken[0].numbers == 1 and path.read_bytes() == before

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.pins.store import PinStore
-from backend.sharing.plan import Difference, differences, refused, steps_of
+from backend.sharing.plan import MachineDifference, differences, refused, steps_of
 from backend.sharing.share import Machine, SharedPin
 from tests.support.pin_lab import GPU, KEY, make_layout
 
@@ -22,7 +22,7 @@ from tests.support.pin_lab import GPU, KEY, make_layout
     ],
 )
 def test_what_is_not_known_is_said(there: str | None, here: str | None, sentence: str) -> None:
-    difference = Difference("hip", there, here, False, "times may differ")
+    difference = MachineDifference("hip", there, here, False, "times may differ")
     assert difference.sentence == sentence
     assert difference.known == (there is not None and here is not None)
 

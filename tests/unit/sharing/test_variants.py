@@ -22,7 +22,7 @@ from backend.pins.state import DeviceStatus, GraphSweeper
 from backend.pins.store import PinStore
 from backend.pins.undo import next_undo, undo
 from backend.sharing.plan import steps_of, take_in
-from backend.sharing.share import Share, SharedPin, parse_share, share_text
+from backend.sharing.share import PinExport, SharedPin, parse_share, share_text
 from rocm_tui.actions.share import export_text, pins_to_share
 from rocm_tui.actions.sources import tunings_of_export
 from tests.support.device_modules import compiled_on, write_choice
@@ -108,7 +108,7 @@ def test_a_comparison_has_the_pinned_kernel_once(tmp_path: Path) -> None:
         timings={"highest": times},
         variants=variants,
     )
-    (seen,) = tunings_of_export(Share((pin,)), "pins.json")
+    (seen,) = tunings_of_export(PinExport((pin,)), "pins.json")
     hashes = [choice.hash for choice in seen.tuning.choices]
     assert fast in hashes and len(hashes) == len(times) - 1
     (own,) = [choice for choice in seen.tuning.choices if choice.hash in pin.hashes]
@@ -120,7 +120,7 @@ def test_an_export_has_the_hashes_of_all_devices(tmp_path: Path) -> None:
     assert pin.hash == kernels(tmp_path, 2)[1]
     assert {int(index) for index in pin.variants} == set(range(8))
     assert all(name == kernels(tmp_path, int(i))[1] for i, name in pin.variants.items())
-    old = json.loads(share_text(Share((pin,))))
+    old = json.loads(share_text(PinExport((pin,))))
     del old["pins"][0]["variants"]
     (read_back,) = parse_share(json.dumps(old).encode(), "file").pins
     assert read_back == replace(pin, variants={})
@@ -215,7 +215,7 @@ def test_an_unpin_is_undone_without_modules(tmp_path: Path) -> None:
 )
 def test_hostile_variants_are_refused_with_one_line(variants: Any, why: str) -> None:
     good = SharedPin("mm", KEY.inputs, "highest", "triton_mm-c0", "triton_mm_1", GPU)
-    document = json.loads(share_text(Share((good,))))
+    document = json.loads(share_text(PinExport((good,))))
     document["pins"][0]["variants"] = variants
     with pytest.raises(ShareInvalid) as caught:
         parse_share(json.dumps(document).encode(), "file")

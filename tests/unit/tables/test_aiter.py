@@ -6,8 +6,7 @@ import pytest
 
 from backend.model.problem import Problem
 from backend.tables.aiter import FUSED
-from backend.tables.gemm import FP8, NOT_ITS_FORM, NotAProblem
-from backend.tables.model import Device, Entry, Table
+from backend.tables.model import FP8, NOT_ITS_FORM, Entry, NotAProblem, Table, TableDevice
 from backend.tables.registry import parse, problem_of_entry
 
 BF16_COLUMNS = (
@@ -47,7 +46,7 @@ def problem(text: str, name: str = "tuned_gemm.csv") -> Problem:
 def test_a_product_of_bfloat16() -> None:
     text = f"\ufeff{BF16_COLUMNS}\r\n\r\n{BF16_ROW}asm,7,4,12.5,bf16_128x64,0.0,9.1,800.0\r\n"
     entry = only(text)
-    assert (entry.line, entry.op, entry.device) == (3, "gemm_a16w16", Device("gfx942", 304))
+    assert (entry.line, entry.op, entry.device) == (3, "gemm_a16w16", TableDevice("gfx942", 304))
     assert entry.key[:4] == (("M", "16"), ("N", "1280"), ("K", "8192"), ("bias", "False"))
     assert [name for name, _ in entry.key][4:] == ["dtype", "outdtype", "scaleAB", "bpreshuffle"]
     assert (entry.solution, entry.ms) == ("asm bf16_128x64, splitK 4", 0.0125)
@@ -112,7 +111,7 @@ def test_a_batch_of_bfloat16() -> None:
 
 def test_a_fused_mixture_of_experts() -> None:
     entry = only(f"{FMOE}\n{FMOE_ROW}", "tuned_fmoe.csv")
-    assert entry.op == "fused_moe" and entry.device == Device("", 304)
+    assert entry.op == "fused_moe" and entry.device == TableDevice("", 304)
     assert entry.key[:3] == (("token", "64"), ("model_dim", "4096"), ("inter_dim", "1536"))
     assert entry.key[-1] == ("doweight_stage1", "0") and len(entry.key) == 12
     assert (entry.solution, entry.ms) == ("up_kernel + down_kernel, block_m 32", 0.031)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.tables.gemm import NotAProblem
-from backend.tables.model import Table
+from backend.tables.model import NotAProblem, Table
 from backend.tables.registry import parse, problem_of_entry
 from rocm_tui.ingest.formats.registry import format_named, sniff
 from rocm_tui.ingest.records import Seen

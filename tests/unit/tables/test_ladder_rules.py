@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from backend.tables.model import Device, Entry, Table
+from backend.tables.model import Entry, Table, TableDevice
 from backend.tables.registry import parse
 from rocm_tui.tables.findings import Finding, Given
 from rocm_tui.tables.lint import lint
@@ -18,7 +18,7 @@ FULL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 307
 MOE = "E=8,N=512,device_name=AMD_Instinct_MI300X.json"
 
 
-def linted(*files: tuple[str, str], device: Device | None = None) -> list[Finding]:
+def linted(*files: tuple[str, str], device: TableDevice | None = None) -> list[Finding]:
     tables = []
     for name, text in files:
         table = parse(text.encode(), name)
@@ -137,7 +137,7 @@ def test_tables_of_other_devices() -> None:
     """A loader chooses a file by the device: one for another is no fault beside one for this."""
     mi350 = MOE.replace("MI300X", "MI350X")
     h100 = MOE.replace("AMD_Instinct_MI300X", "NVIDIA_H100_80GB_HBM3")
-    device = Device("gfx942", 304)
+    device = TableDevice("gfx942", 304)
     text = ladder(FULL)
     assert linted((MOE, text), (mi350, text), (h100, text), device=device) == []
     found = linted((mi350, text), (h100, text), device=device)
@@ -153,8 +153,8 @@ FIND_DB = (
 
 def test_find_dbs_of_other_devices() -> None:
     mi300, mi210 = ("gfx942130.HIP.fdb.txt", FIND_DB), ("gfx90a68.HIP.fdb.txt", FIND_DB)
-    assert linted(mi300, mi210, device=Device("gfx942", 304)) == []
-    (found,) = linted(mi210, device=Device("gfx942", 304))
+    assert linted(mi300, mi210, device=TableDevice("gfx942", 304)) == []
+    (found,) = linted(mi210, device=TableDevice("gfx942", 304))
     assert found.text == "a table for gfx90a:104, which gfx942:304 never reads"
 
 

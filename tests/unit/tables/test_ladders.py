@@ -7,9 +7,8 @@ import json
 
 import pytest
 
-from backend.tables.gemm import NotAProblem
 from backend.tables.ladder import MAX_DOCUMENT, ladder_of
-from backend.tables.model import Device, Table
+from backend.tables.model import NotAProblem, Table, TableDevice
 from backend.tables.registry import parse, problem_of_entry, sniff
 
 NAME = "E=128,N=352,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128,128].json"
@@ -30,7 +29,7 @@ def test_steps_of_experts() -> None:
     assert (found.tuner, found.facts) == ("moe", (("triton_version", "3.4.0"),))
     first, second = found.entries
     assert (first.line, first.op, first.ms) == (3, "fused_moe", None)
-    assert first.device == Device(name="AMD_Instinct_MI300X")
+    assert first.device == TableDevice(name="AMD_Instinct_MI300X")
     assert first.key == (
         ("M", "1"),
         ("E", "128"),
@@ -93,13 +92,13 @@ def test_steps_of_a_kernel_of_aiter() -> None:
     found = table(data, "gemm/gfx942-GEMM-A8W8_BLOCKSCALE-N=3072-K=1536.json")
     assert (found.tuner, found.facts) == ("aiter triton", (("_note", "made by hand"),))
     first = found.entries[0]
-    assert (first.op, first.device) == ("GEMM-A8W8_BLOCKSCALE", Device("gfx942"))
+    assert (first.op, first.device) == ("GEMM-A8W8_BLOCKSCALE", TableDevice("gfx942"))
     assert first.key == (("step", "M_LEQ_64"), ("N", "3072"), ("K", "1536"))
     with pytest.raises(NotAProblem, match="a range of sizes"):
         problem_of_entry(found, first)
     folder = "configs/gfx950/gluon/gemm/gemm_afp4wfp4"
     newer = table(data, f"{folder}/DEFAULT.json").entries[0]
-    assert (newer.op, newer.device, newer.key[1:]) == ("GEMM-AFP4WFP4", Device("gfx950"), ())
+    assert (newer.op, newer.device, newer.key[1:]) == ("GEMM-AFP4WFP4", TableDevice("gfx950"), ())
     sized = table(data, f"{folder}/GEMM-AFP4WFP4-N=16-K=32.json").entries[0]
     assert sized.op == newer.op and sized.key[1:] == (("N", "16"), ("K", "32"))
 

@@ -8,12 +8,12 @@ import random
 
 import pytest
 
-from backend.tables.model import Device
+from backend.tables.model import TableDevice
 from backend.tables.registry import parse
 from rocm_tui.tables.findings import Finding, Given
 from rocm_tui.tables.lint import RULE_IDS, RULES, lint
 
-MI300X = Device("gfx942", 304)
+MI300X = TableDevice("gfx942", 304)
 VALIDATORS = (
     "Validator,PT_VERSION,2.9.0\nValidator,HIP_VERSION,70100\n"
     "Validator,HIPBLASLT_VERSION,100200-2a3887e159\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n"
@@ -59,7 +59,7 @@ def moe_row(token: int, tag: str = "", us1: float = 60, us2: float = 40, us: flo
 
 
 def linted(
-    *files: str | tuple[str, str], device: Device | None = None, **versions: str
+    *files: str | tuple[str, str], device: TableDevice | None = None, **versions: str
 ) -> list[Finding]:
     """What is found in files of these texts, or of (name, text)."""
     tables = []
@@ -90,11 +90,11 @@ def test_the_table_of_rules() -> None:
 
 
 def test_pytorch_ignores_a_file_of_another_device_or_version() -> None:
-    found = only(linted(TUNABLEOP, device=Device("gfx950", 256)), "validator-device")
+    found = only(linted(TUNABLEOP, device=TableDevice("gfx950", 256)), "validator-device")
     assert found.level == "error" and "all 3 rows" in found.text and "gfx942" in found.text
-    assert linted(TUNABLEOP, device=Device("gfx942", 80)) == []  # units are no validator
-    assert linted(TUNABLEOP, device=Device("gfx942", None, "gfx942:sramecc+:xnack-")) == []
-    other = Device("gfx942", None, "gfx942:sramecc+:xnack+")
+    assert linted(TUNABLEOP, device=TableDevice("gfx942", 80)) == []  # units are no validator
+    assert linted(TUNABLEOP, device=TableDevice("gfx942", None, "gfx942:sramecc+:xnack-")) == []
+    other = TableDevice("gfx942", None, "gfx942:sramecc+:xnack+")
     only(linted(TUNABLEOP, device=other), "validator-device")
     found = only(linted(TUNABLEOP, torch="2.10"), "validator-version")
     assert "PT_VERSION is 2.9.0, not 2.10" in found.text
@@ -198,7 +198,7 @@ def test_rows_of_other_units_as_in_aiter_4634() -> None:
 
 
 def test_units_counted_in_pairs_as_in_aiter_4322() -> None:
-    (found,) = linted(BF16 + row(1, gfx="gfx1201", cu=64), device=Device("gfx1201", 32))
+    (found,) = linted(BF16 + row(1, gfx="gfx1201", cu=64), device=TableDevice("gfx1201", 32))
     assert "pairs" in found.todo
 
 
@@ -206,7 +206,7 @@ def test_models_for_another_device_are_a_note_where_their_family_has_rows() -> N
     default = ("/a/configs/bf16_tuned_gemm.csv", BF16 + row(1))
     model = ("/a/configs/model_configs/x_bf16_tuned_gemm.csv", BF16 + row(4, gfx="gfx950", cu=256))
     assert [one.level for one in linted(default, model, device=MI300X)] == ["note"]
-    findings = linted(default, model, device=Device("gfx90a", 104))
+    findings = linted(default, model, device=TableDevice("gfx90a", 104))
     assert [one.level for one in findings] == ["warning", "note", "note"]
     assert "none of the 2 rows of these 2 tables" in findings[0].text
 
@@ -236,7 +236,7 @@ def test_legacy_rows_get_their_architecture_by_units() -> None:
         ("/a/bf16_tuned_gemm.csv", legacy), ("/a/x_bf16_tuned_gemm.csv", BF16 + row(2))
     )
     assert {one.rule for one in findings} == {"missing-column", "merged-duplicate"}
-    alone = linted(("/a/bf16_tuned_gemm.csv", legacy), device=Device("gfx950", 256))
+    alone = linted(("/a/bf16_tuned_gemm.csv", legacy), device=TableDevice("gfx950", 256))
     assert any("2 rows for gfx942:304 can never" in one.text for one in alone)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.model.problem import Problem
-from backend.tables.model import Device
+from backend.tables.model import TableDevice
 from rocm_tui.ingest.lookups import Lookup, LookupCounts, Lookups, product_key, read_lookups
 from rocm_tui.render.cover import cover_notes
 from rocm_tui.tables.coverage import cover
@@ -131,7 +131,7 @@ def test_aiter_found_a_product(
     asked = read(tmp_path, line)
     ((ask, tally),) = asked.tallies.items()
     assert (ask.key, tally.missed, tally.found, tally.way) == (key, 0, 1, way)
-    assert asked.devices == (set() if units is None else {Device(units=units)})
+    assert asked.devices == (set() if units is None else {TableDevice(units=units)})
 
 
 def test_aiter_tells_of_experts(tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_aiter_tells_of_experts(tmp_path: Path) -> None:
     assert (with_arch.op, with_arch.key, with_arch.device) == (
         "fused_moe",
         FUSED,
-        Device("gfx942", 304),
+        TableDevice("gfx942", 304),
     )
-    assert (without.key, without.device) == (FUSED, Device(units=80))
+    assert (without.key, without.device) == (FUSED, TableDevice(units=80))
     first, second = asked.tallies[with_arch], asked.tallies[without]
     assert (first.missed, first.noted, first.times) == (2, 1, 2)
     assert second.found == 1

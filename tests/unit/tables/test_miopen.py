@@ -6,9 +6,8 @@ import pytest
 
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
-from backend.tables.gemm import NotAProblem
 from backend.tables.miopen import device_of
-from backend.tables.model import Device, Table
+from backend.tables.model import NotAProblem, Table, TableDevice
 from backend.tables.registry import parse, problem_of_entry
 from rocm_tui.compare.tables import SameKey
 from rocm_tui.ingest.formats.registry import format_named, sniff
@@ -42,7 +41,9 @@ def test_solvers_of_a_find_db() -> None:
     found = table(NEW + OLD + b"\n" + PERF + b"64-28=nothing\n")
     new, old, perf = found.entries
     assert (new.op, new.solution, new.ms) == ("convolution", "GemmA", 0.02)
-    assert new.others == (("ConvB", 0.05),) and new.device == Device("gfx942", 304, "gfx942130")
+    assert new.others == (("ConvB", 0.05),) and new.device == TableDevice(
+        "gfx942", 304, "gfx942130"
+    )
     assert (old.solution, old.ms, old.others) == ("GemmA", 0.5, ())
     assert (perf.solution, perf.ms, perf.extra[1]) == ("ConvAsm", None, ("ConvOcl", "4,4"))
     assert [fault.line for fault in found.problems] == [5]
@@ -90,16 +91,16 @@ def test_perf_dbs_name_each_size() -> None:
 @pytest.mark.parametrize(
     ("name", "device"),
     [
-        ("gfx906_60.HIP.fdb.txt", Device("gfx906", 60, "gfx906_60")),
-        ("gfx90a68.HIP.2_16_0.ufdb.txt", Device("gfx90a", 104, "gfx90a68")),
-        ("gfx1030_36.udb.txt", Device("gfx1030", 36, "gfx1030_36")),
-        ("gfx942130_1.1.0.udb", Device("gfx942", 304, "gfx942130")),
-        ("gfx906_60_1.1.0.udb", Device("gfx906", 60, "gfx906_60")),
-        ("gfx1100.ufdb.txt", Device("gfx1100", None, "gfx1100")),
-        ("find.txt", Device()),
+        ("gfx906_60.HIP.fdb.txt", TableDevice("gfx906", 60, "gfx906_60")),
+        ("gfx90a68.HIP.2_16_0.ufdb.txt", TableDevice("gfx90a", 104, "gfx90a68")),
+        ("gfx1030_36.udb.txt", TableDevice("gfx1030", 36, "gfx1030_36")),
+        ("gfx942130_1.1.0.udb", TableDevice("gfx942", 304, "gfx942130")),
+        ("gfx906_60_1.1.0.udb", TableDevice("gfx906", 60, "gfx906_60")),
+        ("gfx1100.ufdb.txt", TableDevice("gfx1100", None, "gfx1100")),
+        ("find.txt", TableDevice()),
     ],
 )
-def test_the_name_tells_the_device(name: str, device: Device) -> None:
+def test_the_name_tells_the_device(name: str, device: TableDevice) -> None:
     assert device_of(name) == device
 
 

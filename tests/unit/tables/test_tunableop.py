@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.tables.gemm import NOT_ITS_FORM, NotAProblem
-from backend.tables.model import MAX_LINE, TOO_LONG, Device, Table
+from backend.tables.model import MAX_LINE, NOT_ITS_FORM, TOO_LONG, NotAProblem, Table, TableDevice
 from backend.tables.registry import parse, problem_of_entry, sniff
 
 RESULTS = (
@@ -44,7 +43,7 @@ def test_rows_of_results() -> None:
         (("params", "tn_320_64_128"),),
     )
     assert (old.solution, old.ms) == ("Gemm_Hipblaslt_TN_12683", 0.182)
-    assert old.device == Device("gfx942", None, "gfx942:sramecc+:xnack-")
+    assert old.device == TableDevice("gfx942", None, "gfx942:sramecc+:xnack-")
     assert str(replace(old.device, units=304)) == "gfx942:304"
     assert problem_of_entry(found, new).shapes == ((16, 64), (64, 96)) and new.ms == 0.0125
     assert problem_of_entry(found, bias).precision == "high" and bias.solution == "Default"

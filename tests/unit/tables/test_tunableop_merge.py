@@ -6,15 +6,15 @@ import math
 
 import pytest
 
-from backend.tables.tunableop import NotMergeable, Row, is_product, keys_in, merged
+from backend.tables.tunableop import NotMergeable, TunedRow, is_product, keys_in, merged
 
 HERE = {"PT_VERSION": "2.9.0", "GCN_ARCH_NAME": "gfx942:sramecc+:xnack-"}
 HEAD = b"Validator,PT_VERSION,2.9.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n"
 OP = "GemmTunableOp_Half_NN"
 OLD = b"GemmTunableOp_Half_NN,nn_1_2_3_ld_1_3_1,Gemm_Rocblas_7,0.50,BLAS_PARAMS: odd\n"
 ODD = b"\nnot a row at all\n" + OLD.replace(b"Rocblas_7", b"Rocblas_8")
-NEW = Row(OP, "nn_4_5_6_ld_4_6_4", "Gemm_Hipblaslt_12", 0.0123456789)
-AGAIN = Row(OP, "nn_1_2_3_ld_1_3_1", "Default", 0.25)
+NEW = TunedRow(OP, "nn_4_5_6_ld_4_6_4", "Gemm_Hipblaslt_12", 0.0123456789)
+AGAIN = TunedRow(OP, "nn_1_2_3_ld_1_3_1", "Default", 0.25)
 LINE = b"GemmTunableOp_Half_NN,nn_4_5_6_ld_4_6_4,Gemm_Hipblaslt_12,0.0123457\n"
 
 
@@ -81,7 +81,7 @@ def test_another_file_is_refused_by_name(there: bytes, why: str, force: bool) ->
         NEW._replace(ms=-1.0),
     ],
 )
-def test_what_is_no_row_is_refused(row: Row) -> None:
+def test_what_is_no_row_is_refused(row: TunedRow) -> None:
     with pytest.raises(NotMergeable):
         merged(b"", HERE, [row])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.measure import devices
-from backend.measure.devices import Device, LatestReading
+from backend.measure.devices import LatestReading, MachineDevice
 from backend.measure.sensors import DeviceState, SensorReading, Usage
 from rocm_tui.actions import doctor
 from rocm_tui.render.devices import cell, lines
@@ -70,7 +70,7 @@ def test_few_lines(count: int, size: tuple[int, int], lines_: int, hidden: int) 
 
 
 def test_a_number_that_flickers_stays() -> None:
-    device = Device("0", "", "", lambda: SensorReading(Usage(), DeviceState()))
+    device = MachineDevice("0", "", "", lambda: SensorReading(Usage(), DeviceState()))
 
     def at(busy: float, watts: float, hot: float, clock: float) -> LatestReading:
         usage = Usage(busy, 100.0 * GIB + watts, 192.0 * GIB)
@@ -166,7 +166,7 @@ async def test_a_driver_that_hangs_holds_no_key(
         free.wait(60)
         return SensorReading(Usage(), DeviceState())
 
-    monkeypatch.setattr(devices, "gpus", lambda: [Device("0", "MI300X", "", hang)])
+    monkeypatch.setattr(devices, "gpus", lambda: [MachineDevice("0", "MI300X", "", hang)])
     monkeypatch.setattr(devices, "PATIENCE", 0.2)
     write_cache(tmp_path, 8, 16)
     async with running(tmp_path) as (app, pilot):

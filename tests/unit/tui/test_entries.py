@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from backend.tables.model import Device
+from backend.tables.model import TableDevice
 from rocm_tui.actions import lint
 from rocm_tui.tui.screens.entries import EntriesGrid, EntriesScreen, EntryDetail
 from tests.support import sample_tables
@@ -65,7 +65,7 @@ async def test_what_a_file_says_is_data_and_no_table_is_said_to_be_none(tmp_path
 async def test_what_lint_finds_is_marked_told_and_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lint, "device_here", lambda: Device("gfx942", 304))
+    monkeypatch.setattr(lint, "device_here", lambda: TableDevice("gfx942", 304))
     folder = tmp_path / "tables"
     sample_tables.write(folder)
     async with running(tmp_path, folder, size=(200, 40)) as (app, pilot):
