@@ -100,10 +100,10 @@ def test_what_cannot_be_read_in_a_folder(folder: Path, capsys: pytest.CaptureFix
 
 def test_a_table_that_is_as_it_was_is_not_read_again(folder: Path) -> None:
     path = folder / "tunableop_results0.csv"
-    before = tables.shelve([str(path)])
-    again = tables.shelve([str(path)], before)
-    assert again.shelf.tables[0] is before.shelf.tables[0]
-    (table,) = before.shelf.tables
+    before = tables.load_tables([str(path)])
+    again = tables.load_tables([str(path)], before)
+    assert again.collection.tables[0] is before.collection.tables[0]
+    (table,) = before.collection.tables
     path.unlink()
     assert tables.tables_within(1 << 20, [str(path)], {str(path): table}) == ([table], 0)
     assert tables.tables_within(1 << 20, [str(path)]) == ([], 1)
