@@ -344,7 +344,7 @@ def test_the_side_with_pins_has_a_copy_of_what_triton_reads_of_them(tmp_path: Pa
     kept = tmp_path / "triton" / ("A" * 52) / name
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"{}")
-    pin = Record(
+    pin = PinRecord(
         TRITON, inputs_of("add", [4096], "A" * 52), "", "triton_config-1", "", "A" * 52, {},
         folder=str(tmp_path / "triton"),
     )  # fmt: skip
