@@ -23,7 +23,7 @@ from backend.inductor.benchmark.request import (
     holding,
     plan_of,
 )
-from backend.inductor.benchmark.tensors import Drawing, make_inputs
+from backend.inductor.benchmark.tensors import make_inputs
 from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
@@ -94,7 +94,7 @@ class Question:
             return torch_choices.tensors_for(self.choices[hash], made)
         plans = [plan_of(meta) for meta in request.input_tensor_meta]
         inputs, reference = make_inputs(plans), request.reference
-        if isinstance(reference, Drawing):
+        if reference is not None:
             inputs = reference.drawn(inputs)
         return (*inputs, plan_of(request.output_tensor_meta).make())
 

@@ -18,7 +18,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from multiprocessing import Pipe
 from typing import Any
 
@@ -98,45 +97,6 @@ class _Idle(ProcessLost):
     """The process ended as it does when nobody needs it."""
 
 
-class _Keeper:
-    """Starts the process in a thread of its own, and keeps that thread.
-
-    Linux kills a process that wants to die with its parent as soon as the *thread* ends that
-    started it; that of a compile may end while another thread's choice is benchmarked.
-    """
-
-    def __init__(self, handle: int) -> None:
-        self._started: Future[subprocess.Popen[bytes]] = Future()
-        self._over = threading.Event()
-        self._thread = threading.Thread(
-            target=self._keep, args=(handle,), name="rocm-tui-benchmarks", daemon=True
-        )
-        self._thread.start()
-        self.process = self._started.result()
-
-    def _keep(self, handle: int) -> None:
-        try:
-            process = subprocess.Popen(
-                child_python.command(_SERVE, str(handle)),
-                env=child_python.environment(),
-                pass_fds=(handle,),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # ctrl-C is for the program; we end this one ourselves
-            )
-        except BaseException as error:
-            self._started.set_exception(error)
-            return
-        supervisor.spare(process.pid)  # it serves the choices to come
-        self._started.set_result(process)
-        self._over.wait()
-        supervisor.spare(process.pid, False)
-
-    def release(self) -> None:
-        """The process has ended; so may the thread."""
-        self._over.set()
-        self._thread.join()
-
-
 class BenchmarkProcess:
     """The process, and a pipe to it. One request at a time."""
 
@@ -144,8 +104,14 @@ class BenchmarkProcess:
         ours, theirs = Pipe(duplex=True)
         self.pid = os.getpid()
         self._pipe = ours
-        self._keeper = _Keeper(theirs.fileno())
-        self._process = self._keeper.process
+        self._process = subprocess.Popen(
+            child_python.command(_SERVE, str(theirs.fileno())),
+            env=child_python.environment(),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # ctrl-C is for the program; we end this one ourselves
+        )
+        supervisor.spare(self._process.pid)  # it serves the choices to come
         theirs.close()
         self._ready = False
         self.fresh = True
@@ -211,7 +177,7 @@ class BenchmarkProcess:
         self._end()
         self._process.wait()
         self._pipe.close()
-        self._keeper.release()
+        supervisor.spare(self._process.pid, False)
 
     def _end(self) -> None:
         """With all that it started."""
@@ -226,7 +192,7 @@ class BenchmarkProcess:
             self.close()
             return "its process closed the pipe"
         self._pipe.close()
-        self._keeper.release()
+        supervisor.spare(self._process.pid, False)
         if code >= 0:
             return f"its process ended with status {code}"
         with contextlib.suppress(ValueError):

@@ -26,7 +26,6 @@ from backend.inductor.benchmark.errors import (
 )
 from backend.inductor.benchmark.tensors import (
     Computed,
-    Drawing,
     Expected,
     Reference,
     TensorPlan,
@@ -213,7 +212,7 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
 
     def _inputs(self) -> list[Tensor]:
         inputs = _inputs_of(tuple(map(plan_of, self.input_tensor_meta)))
-        return self.reference.drawn(inputs) if isinstance(self.reference, Drawing) else inputs
+        return inputs if self.reference is None else self.reference.drawn(inputs)
 
     def _timed(self) -> float:
         inputs, expected = self._inputs(), self.expected()

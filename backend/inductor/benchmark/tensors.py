@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -236,26 +236,27 @@ Tile = tuple[slice, ...]
 """A part of a result, dimension by dimension."""
 
 
-class Reference(Protocol):
+class Reference:
     """What a kernel computes, by ATen. Its tiles cover the result and need `CHUNK_BYTES` each."""
 
-    def expected(self, inputs: Sequence[Tensor]) -> Expected:
-        """What comes of these inputs, which are kept."""
-
-    def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterable[Tile]:
-        """Of the result that has these sizes."""
-
-    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
-        """The true values of a tile in `wide_dtype`, and for each a bound of the terms that were
-        summed up for it, both fresh."""
-
-
-@runtime_checkable
-class Drawing(Protocol):
-    """A reference whose inputs are not any numbers."""
+    __slots__ = ()
 
     def drawn(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Inputs of the same kind that make sense, of random ones."""
+        """Return inputs that make sense, given random ones of the same kind."""
+        return list(inputs)
+
+    def expected(self, inputs: Sequence[Tensor]) -> Expected:
+        """Return the result of these inputs, which are kept."""
+        return Expected(self, tuple(inputs))
+
+    def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterable[Tile]:
+        """Return the tiles of the result that has these sizes."""
+        raise NotImplementedError
+
+    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
+        """Return the true values of a tile in `wide_dtype`, and for each a bound of the terms that
+        were summed up for it, both fresh."""
+        raise NotImplementedError
 
 
 def wide_dtype(factor: Tensor) -> torch.dtype:
@@ -293,7 +294,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class GemmReference:
+class GemmReference(Reference):
     """`activation(beta * bias + alpha * scale_a * scale_b * (a @ b + c @ d))`, of those inputs that
     there are."""
 

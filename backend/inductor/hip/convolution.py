@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from backend.inductor.benchmark import tensors
-from backend.inductor.benchmark.tensors import Expected, Tile, activated, wide_dtype
+from backend.inductor.benchmark.tensors import Reference, Tile, activated, wide_dtype
 from backend.inductor.hip import operands
 from backend.inductor.hip.fusion import OUT
 from backend.inductor.hip.operands import operand_of
@@ -51,15 +51,11 @@ def without_library() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvReference:
+class ConvReference(Reference):
     """`activation(convolution(x, weight, bias))`."""
 
     given: Options
     activation: Activation = "none"
-
-    def expected(self, inputs: Sequence[Tensor]) -> Expected:
-        """What comes of these inputs, which are kept."""
-        return Expected(self, tuple(inputs))
 
     def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Tile]:
         """Some images, and where filters see the same channels some of the filters."""

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.tensors import (
-    Expected,
     GemmReference,
+    Reference,
     Tile,
     activated,
     wide_dtype,
@@ -47,7 +47,7 @@ from backend.toolchain.target import CompileOptions, Headers
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedReference:
+class GroupedReference(Reference):
     """`activation(a[first:last] @ b[group])` of each group of rows."""
 
     activation: Activation = "none"
@@ -58,10 +58,6 @@ class GroupedReference:
         groups = torch.arange(1, len(ends) + 1, dtype=torch.int64)
         even = (groups * a.shape[0] // max(1, len(ends))).to(ends)
         return [a, b, ends.clone().copy_(even)]
-
-    def expected(self, inputs: Sequence[Tensor]) -> Expected:
-        """What comes of these inputs, which are kept."""
-        return Expected(self, tuple(inputs))
 
     def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Tile]:
         """Some rows of one group."""
@@ -131,12 +127,8 @@ class ROCmGroupedTemplate(HipTemplate):
 
 
 @dataclass(frozen=True, slots=True)
-class Int8WeightReference:
+class Int8WeightReference(Reference):
     """`x @ weight.T * scale`."""
-
-    def expected(self, inputs: Sequence[Tensor]) -> Expected:
-        """What comes of these inputs, which are kept."""
-        return Expected(self, tuple(inputs))
 
     def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterable[Tile]:
         return GemmReference().tiles(inputs, sizes)

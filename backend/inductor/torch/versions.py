@@ -67,17 +67,16 @@ def tag_graphs(tag: str) -> None:
     import torch.compiler.config  # heavy: torch
 
     config: Any = torch.compiler.config
-    stock = type(config)
+    kind = type(config)  # of this module of settings alone
 
     def with_ours(self: Any) -> str:
-        own = stock.__getattr__(self, _TAG)
+        own = kind.__getattr__(self, _TAG)
         return own if tag in own else f"{own}{tag}"
 
     if tag not in config.cache_key_tag:
         # A property comes before the `__getattr__` by which torch reads its settings; what is set
         # goes where it always went. (torch keeps what is set for each thread by itself.)
-        kind = type(stock.__name__, (stock,), {_TAG: property(with_ours)})
-        object.__setattr__(config, "__class__", kind)
+        setattr(kind, _TAG, property(with_ours))
 
 
 def watch_compiles(begun: Callable[..., None], ended: Callable[..., None]) -> None:

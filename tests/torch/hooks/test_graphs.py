@@ -279,7 +279,7 @@ def broken(*args, **kwargs):
         "graphs.GraphWatch._calls = broken",
         "graphs.keep_uses = graphs.kept_uses = broken",
         "graphs.compiled.facts_of = broken",
-        "calls.Calls._plan = calls.Calls._collect = broken",
+        "calls.GraphCalls._plan = calls.GraphCalls._collect = broken",
         "graphs.GraphWatch.compile = broken",
         "graphs.GraphWatch._write = broken",
     ],

@@ -32,7 +32,6 @@ time.sleep(0.5)  # a process that ends with the first thread is given the time f
 (request.FOLDER / "go on").touch()
 two.join()
 rocm_process.shut_down()
-print(sorted(t.name for t in threading.enumerate() if "rocm" in t.name))
 
 def compiles(n):
     a, b = torch.randn(2, 16 + n, 32), torch.randn(2, 32, 24)
@@ -81,7 +80,7 @@ def test_no_choice_fails_because_another_thread_ended(tmp_path: Path) -> None:
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",
     }
     done = launch_program(PROGRAM, cache, "--max-autotune", env=env)
-    assert done.stdout.splitlines() == ["0.0", "ended True", "1.0", "[]"]
+    assert done.stdout.splitlines() == ["0.0", "ended True", "1.0"]
     # A process that was lost with the first thread would be started again, and measure it twice.
     assert (folder / "runs").read_text().split() == ["False", "True"]
     (events,) = sessions(cache)
