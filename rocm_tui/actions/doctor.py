@@ -26,6 +26,7 @@ from backend.disk.layout import Layout
 from backend.errors import MegaCacheInvalid, StoreError, brief
 from backend.measure.devices import Readers, gpus
 from backend.pins.leftovers import DAYS, leftovers
+from backend.pins.store import PinStore
 from backend.sharing.mega_cache import (
     Artifact,
     Hiding,
@@ -38,7 +39,6 @@ from backend.sharing.mega_cache import (
 from backend.toolchain import targets
 from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui import __version__
-from rocm_tui.actions.pin import pin_states
 from rocm_tui.environment import find_python, hooks_forbidden
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.limits import JobTimeout
@@ -216,7 +216,7 @@ def leftover_checks(layout: Layout) -> Iterator[DoctorCheck]:
 
 def _pins(layout: Layout) -> Iterator[DoctorCheck]:
     try:
-        statuses = pin_states(layout)
+        statuses = PinStore(layout).status()
     except StoreError as error:
         yield DoctorCheck("pins", "bad", str(layout.pins), str(error))
         return
