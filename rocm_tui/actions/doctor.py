@@ -305,7 +305,7 @@ def examine_mega_cache(path: Path, layout: Layout) -> Examined:
     except StoreError as error:
         return Examined(str(path), [DoctorCheck("pins", "bad", str(layout.pins), str(error))])
     checks = [
-        DoctorCheck("mega-cache", "ok", f"{path}: {_bytes(mega.size)}, its checksum is right"),
+        DoctorCheck("mega-cache", "ok", f"{path}: {fmt.size(mega.size)}, its checksum is right"),
         *_contents(mega.artifacts),
         *_dangers(mega.artifacts),
         *_overwriting(overwritten),
@@ -319,7 +319,7 @@ def _contents(artifacts: Sequence[Artifact]) -> Iterator[DoctorCheck]:
         yield DoctorCheck("artifacts", "note", "none")
     for kind in dict.fromkeys(artifact.type for artifact in artifacts):
         mine = [a for a in artifacts if a.type == kind and a.loaded]
-        size = _bytes(sum(artifact.size for artifact in mine))
+        size = fmt.size(sum(artifact.size for artifact in mine))
         name = brief(kind, 20)
         what = _KINDS.get(kind)
         if what is None:
@@ -367,12 +367,3 @@ def _hiding(hidden: Sequence[Hiding]) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "pin", verdict, f"{value} by {count}: {mine[0].artifact.key[:12]}", advice
         )
-
-
-def _bytes(count: int) -> str:
-    """`512 B`, `175 kB`, `1.2 GB`."""
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= limit:
-            places = 1 if count < 100 * limit else 0
-            return f"{count / limit:.{places}f} {unit}"
-    return f"{count} B"
