@@ -26,6 +26,7 @@ from backend.disk.layout import Layout
 from backend.errors import MegaCacheInvalid, StoreError, brief
 from backend.measure.devices import Readers, gpus
 from backend.pins.leftovers import DAYS, leftovers
+from backend.pins.store import PinStore
 from backend.sharing.mega_cache import (
     Artifact,
     Hiding,
@@ -38,7 +39,6 @@ from backend.sharing.mega_cache import (
 from backend.toolchain import targets
 from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui import __version__
-from rocm_tui.actions.pin import pin_states
 from rocm_tui.environment import find_python, hooks_forbidden
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.limits import JobTimeout
@@ -216,7 +216,7 @@ def leftover_checks(layout: Layout) -> Iterator[DoctorCheck]:
 
 def _pins(layout: Layout) -> Iterator[DoctorCheck]:
     try:
-        statuses = pin_states(layout)
+        statuses = PinStore(layout).status()
     except StoreError as error:
         yield DoctorCheck("pins", "bad", str(layout.pins), str(error))
         return
@@ -305,7 +305,7 @@ def examine_mega_cache(path: Path, layout: Layout) -> Examined:
     except StoreError as error:
         return Examined(str(path), [DoctorCheck("pins", "bad", str(layout.pins), str(error))])
     checks = [
-        DoctorCheck("mega-cache", "ok", f"{path}: {_bytes(mega.size)}, its checksum is right"),
+        DoctorCheck("mega-cache", "ok", f"{path}: {fmt.size(mega.size)}, its checksum is right"),
         *_contents(mega.artifacts),
         *_dangers(mega.artifacts),
         *_overwriting(overwritten),
@@ -319,7 +319,7 @@ def _contents(artifacts: Sequence[Artifact]) -> Iterator[DoctorCheck]:
         yield DoctorCheck("artifacts", "note", "none")
     for kind in dict.fromkeys(artifact.type for artifact in artifacts):
         mine = [a for a in artifacts if a.type == kind and a.loaded]
-        size = _bytes(sum(artifact.size for artifact in mine))
+        size = fmt.size(sum(artifact.size for artifact in mine))
         name = brief(kind, 20)
         what = _KINDS.get(kind)
         if what is None:
@@ -367,12 +367,3 @@ def _hiding(hidden: Sequence[Hiding]) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "pin", verdict, f"{value} by {count}: {mine[0].artifact.key[:12]}", advice
         )
-
-
-def _bytes(count: int) -> str:
-    """`512 B`, `175 kB`, `1.2 GB`."""
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= limit:
-            places = 1 if count < 100 * limit else 0
-            return f"{count / limit:.{places}f} {unit}"
-    return f"{count} B"

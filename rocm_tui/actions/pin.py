@@ -11,7 +11,7 @@ from backend.model.inductor_kernel import is_kernel
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.pins.file import HistoryEntry, PinGroup, new_group
+from backend.pins.file import PinGroup, new_group
 from backend.pins.plan import PinPlan, check_agreed
 from backend.pins.state import PinReport, PinStatus
 from backend.pins.store import PinStore
@@ -121,11 +121,6 @@ def pin_choice(
     return Pinned(wanted.choice, report)
 
 
-def list_pins(layout: Layout) -> tuple[Pin, ...]:
-    """The pins, without a look at what has become of them. Raises StoreError."""
-    return PinStore(layout).pins()
-
-
 def take_back(pins: Sequence[Pin], layout: Layout) -> None:
     """Restore what these pins changed. Raises StoreError, also if another pin replaced one of
     them."""
@@ -141,19 +136,9 @@ def take_all_back(layout: Layout) -> list[Pin]:
     return [report.pin for report in store.unpin_all(group=new_group("unpin --all"))]
 
 
-def pin_states(layout: Layout) -> list[PinStatus]:
-    """Each pin with its state. Raises StoreError."""
-    return PinStore(layout).status()
-
-
 def reapply_pins(layout: Layout, *, thorough: bool = False) -> list[PinStatus]:
     """Apply again what drifted away; each pin with its state then. Raises StoreError."""
     return PinStore(layout).reconcile(thorough=thorough)
-
-
-def pin_history(layout: Layout) -> tuple[HistoryEntry, ...]:
-    """Return what was pinned and unpinned, oldest first. Raises StoreError."""
-    return PinStore(layout).history()
 
 
 def next_step_back(layout: Layout) -> Undo | None:
@@ -168,11 +153,3 @@ def step_back(layout: Layout, step: Undo) -> list[PinReport]:
     """Undo this step, all of it or nothing. Raises StoreError, also if it is no longer the next
     step."""
     return undo(layout, step)
-
-
-def migrate_pins(layout: Layout) -> None:
-    """Convert pins of an older version, which break programs that do not offer their choice.
-
-    Raises StoreError.
-    """
-    PinStore(layout).migrate()

@@ -19,7 +19,6 @@ from backend.model.tuning import Tuning
 from backend.pins.file import HistoryEntry
 from backend.pins.store import PinStore
 from backend.sharing.share import FORMAT, PinExport, SharedPin, read_share
-from rocm_tui.actions.pin import pin_history
 from rocm_tui.compare.comparison import of_sessions, whole
 from rocm_tui.compare.types import TuningSet
 from rocm_tui.errors import NoSuchSource, NoSuchTuning
@@ -262,7 +261,7 @@ def read_history_files(layout: Layout, files: Mapping[str, str]) -> HistoryFiles
     """
     pins: tuple[HistoryEntry, ...] = ()
     with suppress(StoreError):
-        pins = pin_history(layout)
+        pins = PinStore(layout).history()
     paths = {name: Path(path or layout.autotune / name) for name, path in files.items()}
     versions = {n: system_versions(path) for n, path in paths.items() if _SYSTEM.fullmatch(n)}
     return HistoryFiles(pins, versions)

@@ -84,9 +84,9 @@ def _tunings(layout: Layout) -> Mapping[str, str]:
 
 
 def _pins(layout: Layout) -> Mapping[str, str]:
-    from rocm_tui.actions.pin import list_pins  # only at Tab
+    from backend.pins.store import PinStore  # only at Tab
 
-    return {pin.id: f"{pin.op} {pin.label}" for pin in list_pins(layout)}
+    return {pin.id: f"{pin.op} {pin.label}" for pin in PinStore(layout).pins()}
 
 
 def _graphs(layout: Layout) -> Mapping[str, str]:

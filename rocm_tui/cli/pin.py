@@ -13,15 +13,13 @@ from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_inductors
 from backend.model.pin import Pin
 from backend.pins.plan import PinPlan
+from backend.pins.store import PinStore
 from rocm_tui import say
 from rocm_tui.actions.pin import (
     Pinnable,
     Pinned,
-    list_pins,
     next_step_back,
     pin_choice,
-    pin_history,
-    pin_states,
     pinnable,
     plan_pin,
     reapply_pins,
@@ -197,7 +195,7 @@ def unpin_command(ids: Sequence[str], all: bool, cache_dir: Path | None, json: b
     if all:
         pins = take_all_back(layout)
     else:
-        pins = _pins_of(list_pins(layout), ids)
+        pins = _pins_of(PinStore(layout).pins(), ids)
         take_back(pins, layout)
     if json:
         say.out_json(UnpinnedJson(unpinned=[pin.id for pin in pins]))
@@ -236,8 +234,8 @@ def pins_command(reconcile: bool, history: bool, cache_dir: Path | None, json: b
     Exit code 1 if one of them is not active.
     """
     layout = common.layout_at(cache_dir)
-    statuses = reapply_pins(layout, thorough=True) if reconcile else pin_states(layout)
-    events = pin_history(layout) if history else ()
+    statuses = reapply_pins(layout, thorough=True) if reconcile else PinStore(layout).status()
+    events = PinStore(layout).history() if history else ()
     if json:
         say.out_json(
             PinsJson(

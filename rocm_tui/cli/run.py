@@ -159,10 +159,10 @@ def _migrate(layout: Layout) -> None:
     if not layout.pins.exists():
         return
     # Every program that is run waits for this: the store is loaded only where something is pinned.
-    from rocm_tui.actions.pin import migrate_pins
+    from backend.pins.store import PinStore
 
     try:
-        migrate_pins(layout)
+        PinStore(layout).migrate()
     except StoreError as error:
         say.err(f"pins of an older version are left as they are: {error}")
 

@@ -17,9 +17,9 @@ from backend.disk.layout import Layout
 from backend.model.inductor_kernel import TRITON, is_kernel, kernel_of
 from backend.model.origin import is_own
 from backend.model.pin import Pin
+from backend.pins.store import PinStore
 from backend.wire.jobs import VerifyResult
 from rocm_tui import say
-from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.verify import DevicesResult, PinToVerify, Verifying, keep_program, keep_result
 from rocm_tui.actions.verify_program import (
     PinEvidence,
@@ -95,7 +95,7 @@ def verify_command(
         raise UsageError("--device goes without CMD, which uses the devices that it chooses")
     seconds_given(timeout, "--timeout")
     layout = common.layout_at(cache_dir)
-    pins = list_pins(layout)
+    pins = PinStore(layout).pins()
     chosen = find_pins(pins, ids) if ids else list(pins)
     if not chosen:
         if json:

@@ -69,15 +69,9 @@ def timed(tuning: Tuning) -> list[tuple[Choice, float]]:
 
 def used(tuning: Tuning) -> tuple[Choice, float] | None:
     """The choice that the compiled model calls and its time: selected, else the fastest."""
-    first = None
-    for choice in tuning.choices:
-        if not _is_time(choice):
-            continue
-        if first is None:
-            first = choice
-        if not tuning.selected or choice.hash == tuning.selected:
-            return choice, choice.ms or 0.0
-    return None if first is None else (first, first.ms or 0.0)
+    times = timed(tuning)
+    selected = [pair for pair in times if tuning.selected and pair[0].hash == tuning.selected]
+    return next(iter(selected or times), None)
 
 
 def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -> list[float]:
@@ -87,7 +81,7 @@ def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -
     """
     ours, theirs = _times(a), _times(b)
     by_identity = {identity_of(choice): ms for choice, ms in theirs if choice.hash}
-    by_text: dict[str, tuple[Choice, float]] | None = None
+    by_text = {text_key(choice): (choice, ms) for choice, ms in theirs}
     left_out = list(but)
     ratios = []
     for choice, ms in ours:
@@ -95,8 +89,6 @@ def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -
             continue
         other_ms = by_identity.get(identity_of(choice)) if choice.hash else None
         if other_ms is None and not (choice.hash and len(by_identity) == len(theirs)):
-            if by_text is None:
-                by_text = {text_key(other): (other, ms) for other, ms in theirs}
             other, other_ms = by_text.get(text_key(choice), (choice, None))
             if choice.hash and other.hash:
                 continue
@@ -108,12 +100,6 @@ def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -
 def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
     """Return each choice that can be distinguished in its tuning, with its median time."""
     every = [timed(row.tuning) for row in rows]
-    if len(every) == 1:  # most problems were tuned once, and its choices are not alike
-        keys = {identity_of(choice) for choice, _ in every[0]}
-        if keys == {None}:
-            keys = {text_key(choice) or None for choice, _ in every[0]}
-        if len(keys) == len(every[0]) and not keys & {None, ""}:
-            return every[0]
     by_key: dict[str, tuple[Choice, list[float]]] = {}
     for known in every:
         bare = not all(choice.hash for choice, _ in known)
@@ -122,10 +108,7 @@ def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
             key = identity_of(choice) or text_key(choice)
             if choice.hash or (key and texts[key] == 1):
                 by_key.setdefault(key, (choice, []))[1].append(ms)
-    return [
-        (choice, times[0] if len(times) == 1 else median(times))
-        for choice, times in by_key.values()
-    ]
+    return [(choice, median(times)) for choice, times in by_key.values()]
 
 
 # The same kernel among the choices of several.

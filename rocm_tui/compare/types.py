@@ -66,12 +66,8 @@ class Standpoint:
 
 def calls_of(rows: Sequence[Row]) -> int | None:
     """Return how often the session that requested a problem most did so; None if none did."""
-    if len(rows) == 1 and len(rows[0].asked) < 2:  # most of them
-        return len(rows[0].asked) or None
-    asked = [session for row in rows for session in row.asked]
-    if len(asked) < 2:
-        return len(asked) or None
-    return max(Counter(asked).values())
+    asked = Counter(session for row in rows for session in row.asked)
+    return max(asked.values(), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from backend.counted import counted
 from backend.errors import StoreError
 from backend.pins.state import PinStatus
-from rocm_tui.actions.pin import pin_history
+from backend.pins.store import PinStore
 from rocm_tui.harmless import plain
 from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, proof_text, state_text
 from rocm_tui.render.table import Line, cells
@@ -95,7 +95,7 @@ class PinsScreen(BaseScreen):
 
     async def _load_history(self) -> None:
         try:
-            history = await to_thread(pin_history, self.program.layout)
+            history = await to_thread(PinStore(self.program.layout).history)
         except (StoreError, OSError) as error:
             self.notify(plain(str(error)), severity="error", markup=False)
             return

@@ -18,10 +18,7 @@ from backend.sharing.share import Machine, PinExport, SharedPin
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.measure import PeakElsewhere, choices_to_measure, require_here
 from rocm_tui.actions.pin import (
-    list_pins,
     pin_choice,
-    pin_history,
-    pin_states,
     pinnable,
     plan_pin,
     reapply_pins,
@@ -68,17 +65,19 @@ def test_a_pin_is_planned_made_and_taken_back(layout: Layout, row: Row) -> None:
     before = (layout.autotune / SYSTEM).read_bytes()
     wanted = pinnable(row, "Cpp-c2", {})
     plan = plan_pin(wanted, layout)
-    assert plan.numbers == 2 and not list_pins(layout)
+    assert plan.numbers == 2 and not PinStore(layout).pins()
     pinned = pin_choice(wanted, layout, note="why", plan=plan)
     assert (pinned.state, pinned.active, pinned.detail) == ("active", True, "")
-    assert [status.pin.note for status in pin_states(layout)] == ["why"]
+    assert [status.pin.note for status in PinStore(layout).status()] == ["why"]
     assert pick_row(load_model(layout), row.id).pin is not None
-    take_back(list_pins(layout), layout)
+    take_back(PinStore(layout).pins(), layout)
     assert (layout.autotune / SYSTEM).read_bytes() == before
-    assert [entry.what for entry in pin_history(layout)] == ["pin", "unpin"]
+    assert [entry.what for entry in PinStore(layout).history()] == ["pin", "unpin"]
     pin_choice(wanted, layout)
     assert [status.state for status in reapply_pins(layout)] == ["active"]
-    assert [pin.hash for pin in take_all_back(layout)] == ["Cpp-c2"] and not pin_states(layout)
+    assert [pin.hash for pin in take_all_back(layout)] == ["Cpp-c2"] and not PinStore(
+        layout
+    ).status()
 
 
 def test_what_may_not_be_pinned(layout: Layout, row: Row, tmp_path: Path) -> None:
@@ -94,7 +93,9 @@ def test_what_may_not_be_pinned(layout: Layout, row: Row, tmp_path: Path) -> Non
 
 def test_nothing_pinned_makes_no_files(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "none")
-    assert not take_all_back(layout) and not list_pins(layout) and not pin_states(layout)
+    assert (
+        not take_all_back(layout) and not PinStore(layout).pins() and not PinStore(layout).status()
+    )
     assert not layout.root.exists()
 
 

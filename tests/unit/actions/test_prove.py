@@ -15,7 +15,7 @@ from backend.model.graph import Trial, TrialArm
 from backend.model.pin import Pin
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult, WorkerJob
-from rocm_tui.actions.pin import pin_choice, pin_history, pinnable
+from rocm_tui.actions.pin import pin_choice, pinnable
 from rocm_tui.actions.prove import Proving, annotate, pins_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
@@ -115,9 +115,9 @@ def test_the_figure_goes_into_the_note_and_the_history(layout: Layout) -> None:
     notes = {pin.inputs: pin.note for pin in PinStore(layout).pins()}
     assert notes[inputs(8)].startswith(f"mine; prove: graph {GRAPH} ")
     assert notes[inputs(16)] == proof_figure(proof)
-    assert [entry.what for entry in pin_history(layout)] == ["pin", "pin", "note", "note"]
+    assert [entry.what for entry in PinStore(layout).history()] == ["pin", "pin", "note", "note"]
     annotate(layout, proof, proof_figure(proof))
-    assert len(pin_history(layout)) == 4
+    assert len(PinStore(layout).history()) == 4
     assert all(status.state == "active" for status in PinStore(layout).status())
 
 

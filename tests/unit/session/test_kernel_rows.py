@@ -13,7 +13,8 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import config_of
 from backend.model.tuning import Tuning
-from rocm_tui.actions.pin import list_pins, pin_choice, pinnable
+from backend.pins.store import PinStore
+from rocm_tui.actions.pin import pin_choice, pinnable
 from rocm_tui.ingest.records import Seen
 from rocm_tui.render.choices import choices_text
 from rocm_tui.render.detail import show_text
@@ -166,5 +167,5 @@ def test_a_config_is_pinned_as_its_session_tells_it(
     second = Choice(name, hash_, 1.5, text)
     (row,) = rows(replace(LIVE, sources=("/s.jsonl",), choices=(LIVE.choices[0], second)))
     assert pin_choice(pinnable(row, "#2", {}), Layout(tmp_path)).report.status.state == "unproven"
-    (pin,) = list_pins(Layout(tmp_path))
+    (pin,) = PinStore(Layout(tmp_path)).pins()
     assert (pin.hash, pin.label) == (hash_, name)
