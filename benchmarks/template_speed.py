@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools` is beside this folder
+
 from speed_table import markdown
 
 from backend.templates.errors import TemplateError

@@ -69,7 +69,18 @@ def facet_fields(
     return {field.key: field for field in FACETS if field.key in keys}, names
 
 
-_WORDS = {"tied": "tie", "unclear": "unclear"}
+def _undecided(
+    tuning: Tuning, standing: stats.Standing | None, pair: tuple[Choice | None, Choice | None],
+    difference: float,
+) -> str | None:  # fmt: skip
+    """`tie` or `unclear` where no choice of the pair is faster; None where one is.
+
+    Single times that differ by more than the tie band are unclear: the timer is too coarse, or the
+    samples overlap.
+    """
+    if standing == "tied" and not (stats.once(tuning, *pair) and difference > stats.TIE_BAND):
+        return "tie"
+    return "unclear" if standing in ("tied", "unclear") else None
 
 
 def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE) -> str:
@@ -87,10 +98,9 @@ def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE
         return f"beaten #{better[0]}" if better else "beaten"
     nearest = stats.nearest(tuning, own)
     lead = stats.lead_over(tuning, own, nearest)
-    if standing == "tied" and stats.once(tuning, own, nearest) and abs(lead or 0) > stats.TIE_BAND:
-        return "unclear"  # the timer is too coarse, or the samples overlap
-    if standing in _WORDS:
-        return _WORDS[standing]
+    undecided = _undecided(tuning, standing, (own, nearest), abs(lead or 0.0))
+    if undecided is not None:
+        return undecided
     text = fmt.signed(lead) if standing == "behind" else fmt.percent(lead)
     return fmt.once(text, mark) if stats.once(tuning, own, nearest) else text
 
@@ -168,7 +178,7 @@ def _rate(row: Row) -> str:
 
 
 def _versus_aten(row: Row) -> str:
-    """A gain inside the tie band says `tie`, not a number; `~1.25×` is of times taken once."""
+    """Return the speedup over ATen, `tie` or `unclear`; `~1.25×` is of times taken once."""
     tuning = row.tuning
     best = in_use(row) if tuning.state != "running" else None
     if best is None:
@@ -181,7 +191,8 @@ def _versus_aten(row: Row) -> str:
         return fmt.NONE
     text = fmt.factor(gain)
     text = fmt.once(text, _mark(row, best, rival)) if stats.once(tuning, best, rival) else text
-    return _WORDS.get(stats.versus(tuning, best, rival) or "", text)
+    standing = stats.versus(tuning, best, rival)
+    return _undecided(tuning, standing, (best, rival), abs(gain - 1.0)) or text
 
 
 def _gain_style(row: Row) -> str:

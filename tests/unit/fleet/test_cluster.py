@@ -172,6 +172,7 @@ def test_what_cannot_be_asked_for_is_a_line(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_cluster_that_does_not_answer_is_a_line() -> None:
+    pytest.importorskip("ray")
     with pytest.raises(NoTuningDevice, match=r"nothing answers at 127\.0\.0\.1:1 "):
         Cluster("127.0.0.1:1")
 
@@ -184,6 +185,7 @@ def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Ray's client is installed")
 def test_without_rays_client_a_line_says_what_to_install() -> None:
+    pytest.importorskip("ray")
     with pytest.raises(NoTuningDevice) as error:
         Cluster("ray://127.0.0.1:10001")
     assert str(error.value).endswith("pip install 'ray[client]'") and "\n" not in str(error.value)

@@ -64,15 +64,15 @@ def test_times_without_a_tick_seldom_look_as_if_they_had_one() -> None:
         assert sum(map(bool, seen)) <= 60, count  # two of a hundred
 
 
-def test_one_tick_is_a_tie_and_two_are_a_lead_wherever_it_is_told() -> None:
+def test_one_tick_is_unclear_and_two_are_a_lead_wherever_it_is_shown() -> None:
     one = rounded(25, 24, 27, 28)
     assert stats.lead(one) == pytest.approx(0.041, abs=0.001)  # not a tie by the band
-    assert stats.standing(one) == "tied" and lead_text(one) == "tie"
+    assert stats.standing(one) == "tied" and lead_text(one) == "unclear"
     best, aten = one.choices[0], one.choices[1]
     assert versus(one, best, aten) == versus(one, aten, best) == "tied"
     assert pin_warning(one, aten) is None
     cells = [field.text(Row("k", "id", 1, one)) for field in LIST]
-    assert cells[-3:-1] == ["tie", "tie"]
+    assert cells[-3:-1] == ["unclear", "unclear"]
     assert "saved" not in dict(tuning_facts(Row("k", "id", 1, one)))
     two = rounded(26, 24, 27, 28)
     assert stats.standing(two) == "ahead" and pin_warning(two, two.choices[1])
