@@ -32,6 +32,9 @@ os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = "/dev/null"
 os.environ["TRITON_HOME"] = "/dev/null"
 os.environ.pop("TRITON_CACHE_DIR", None)
 
+# Nor does the terminal of who runs the tests decide how many colours a screen has.
+os.environ["TERM"], os.environ["COLORTERM"] = "xterm-256color", "truecolor"
+
 # Nor do the GPUs of a machine stand on every screen.
 os.environ["ROCM_TUI_DEVICES"] = "0"
 
