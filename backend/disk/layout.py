@@ -23,16 +23,6 @@ def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
     return Path(_temporary_folder(env), f"torchinductor_{user}")
 
 
-SHARED_CODE = "ROCM_TUI_CODE_ROOT"
-
-
-def code_root(env: Mapping[str, str] = os.environ) -> Path:
-    """The cache dir whose compiled kernels a process takes, and adds to: its own, but for the
-    workers of a fleet, each of which has a cache dir of its own and shares the code of its host."""
-    given = env.get(SHARED_CODE)
-    return Path(given) if given else cache_dir(env)
-
-
 def _user(env: Mapping[str, str]) -> str:
     """`getpass.getuser` for another environment than our own."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):

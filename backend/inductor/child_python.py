@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 from textwrap import indent
 
-from backend.disk.layout import SHARED_CODE
-
 PACKAGE = Path(__file__).parents[1]
 """The folder of `backend`, the one that runs here."""
 
@@ -60,13 +58,9 @@ def command(statement: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would turn hooks and logs on there: nothing is tuned in it. Packages, and
-    compiled kernels, are found where this process finds them."""
+    """Ours, without what would turn hooks and logs on there: nothing is tuned in it. Packages
+    are found where this process finds them."""
     theirs = ("ROCM_TUI", "TORCH_LOGS", "TORCH_TRACE")
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if name == SHARED_CODE or not name.startswith(theirs)
-    }
+    env = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     env["PYTHONPATH"] = os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
     return env

@@ -281,8 +281,7 @@ class TuneJob(WorkerJob[TuneResult]):
 
     `backends` and `search_space` are Inductor's options; `templates` offers our kernels too;
     `budget` is in seconds from the first choice on; `any_mode` tunes in this mode even if the cache
-    tells of another; `broken` are choices that have failed, with the reasons. By hash: `only` these
-    are tuned, `without` all but these; nothing is told of the others.
+    tells of another; `broken` are choices that have failed, by hash, with the reasons.
 
     `kept_as` is the index in the person's environment of the GPU that the worker sees as its first:
     the times are kept under the hashes of that device. `others` are the indices of GPUs of the same
@@ -307,8 +306,6 @@ class TuneJob(WorkerJob[TuneResult]):
     any_mode: bool = False
     options: str = ""
     broken: Mapping[str, str] = field(default_factory=dict)
-    only: Names | None = None
-    without: Names | None = None
     kept_as: Count | None = None
     others: tuple[Count, ...] = ()
 

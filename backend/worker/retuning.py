@@ -85,21 +85,10 @@ class Budget:
 
 class ChoiceTimings:
     """What is done around the timing of each choice. Those that are `broken`, by hash, are not
-    timed: they have failed, for that reason. `only` these are tuned, `without` all but these."""
+    timed: they have failed, for that reason."""
 
-    def __init__(
-        self,
-        broken: Mapping[str, str] = MappingProxyType({}),
-        only: Collection[str] | None = None,
-        without: Collection[str] | None = None,
-    ) -> None:
+    def __init__(self, broken: Mapping[str, str] = MappingProxyType({})) -> None:
         self.broken = broken
-        self._only = None if only is None else frozenset(only)
-        self._without = frozenset(without or ())
-
-    def wants(self, hash: str) -> bool:
-        """Whether this choice is tuned at all."""
-        return hash not in self._without and (self._only is None or hash in self._only)
 
     def of(self, hash: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -187,14 +176,9 @@ class NoPins(PinLookup):
 
 
 class Budgeted(torch_api.LazySelector):
-    """The stock selector, which leaves out choices that its `task` does not want, and those for
-    which the budget is spent."""
+    """The stock selector, which leaves out choices for which the budget of its `task` is spent."""
 
     task: Task
-
-    def __call__(self, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        wanted = [choice for choice in choices if self.task.visits.wants(choice.hash_key())]
-        return super().__call__(name, wanted, *args, **kwargs)
 
     def make_precompile_fn(self, choices: Any, *args: Any, **kwargs: Any) -> Any:
         budget = self.task.budget
@@ -240,7 +224,7 @@ def _within(budget: Budget, precompile: Callable[[], Any]) -> Callable[[], Any]:
 
 
 class _Again(Selector):
-    """Tunes what the `task` wants, even where the cache has it; leaves everything else untuned."""
+    """Tunes the problem that its `task` wants, even where the cache has it, and nothing else."""
 
     task: Task
     _choices: tuple[ChoiceCaller, ...] = ()
@@ -282,7 +266,6 @@ class _Again(Selector):
             if name not in skipped or kept_as.hash(name) not in known
         }
         ahead = {each.hash_key() for each in self._choices if torch_api.failed_ahead(each)}
-        ahead = set(filter(self.task.visits.wants, ahead))
         timings |= dict.fromkeys(map(kept_as.hash, ahead - skipped.keys()), math.inf)
         kept_as.write_modules({*tuned.timings, *skipped, *ahead})
         taken_over = kept_as.of_others(timings, known)

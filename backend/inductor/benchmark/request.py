@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from backend.disk.layout import code_root
+from backend.disk.layout import cache_dir
 from backend.inductor.benchmark.errors import (
     ChoiceError,
     DeviceLost,
@@ -326,7 +326,7 @@ class KernelSpec:
 
     def compiled(self) -> bool:
         """Compile it and load nothing; whether the cache had it. Raises ToolchainErrors."""
-        target, root = parse_target(self.target), code_root()
+        target, root = parse_target(self.target), cache_dir()
         options = self.options
         return code_cache.compile(self.source, target, options, cache_root=root).from_cache
 
@@ -346,7 +346,7 @@ def load_keywords(options: CompileOptions) -> dict[str, Any]:
 def toolchain_for(source: str, target: str, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
     """What the library of `source` is made by. Raises UncompiledError where there is no compiler
     and no library."""
-    made = code_cache.toolchain(source, parse_target(target), options, cache_root=code_root())
+    made = code_cache.toolchain(source, parse_target(target), options, cache_root=cache_dir())
     if made is None:
         raise UncompiledError(f"no compiler for {target}, and this kernel was not compiled before")
     return made

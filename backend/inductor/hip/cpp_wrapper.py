@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.disk import trusted
-from backend.disk.layout import code_root
+from backend.disk.layout import cache_dir
 from backend.inductor.torch import graph as torch_graph
 from backend.templates.rendering import CallArg
 from backend.toolchain import code_cache
@@ -118,7 +118,7 @@ def _type(arg: CallArg) -> str:
 
 
 def _library(source: str, target: str, options: CompileOptions) -> bytes:
-    root = code_root()
+    root = cache_dir()
     compiled = code_cache.compile(source, parse_target(target), options, cache_root=root)
     if not compiled.loadable:
         raise LoadError(f"{compiled.path} is a code object alone, which no program can load")

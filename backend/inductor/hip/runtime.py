@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from backend.disk.layout import code_root
+from backend.disk.layout import cache_dir
 from backend.toolchain import code_cache
 from backend.toolchain.target import CompileOptions, Headers, parse_target
 
@@ -61,7 +61,7 @@ def load_kernel(
     hashes of what they have; the rest is as in `CompileOptions`. Raises what the toolchain raises
     where the kernel must be compiled and cannot be.
     """
-    root, folders = code_root(), tuple(Headers(*given) for given in headers)
+    root, folders = cache_dir(), tuple(Headers(*given) for given in headers)
     options = CompileOptions(headers=folders, standard=standard, flags=tuple(flags))
     compiled = code_cache.compile(
         source, parse_target(target), options, cache_root=root, toolchain=toolchain

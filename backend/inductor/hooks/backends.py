@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from backend.disk.layout import code_root
+from backend.disk.layout import cache_dir
 from backend.inductor.hooks.environment import templates_wanted
 from backend.inductor.torch import tuning as torch_api
 from backend.templates.errors import TritonMissingError
@@ -128,7 +128,7 @@ def no_library(target: Target) -> str:
     """Why none can be loaded for it here; nothing if one can be made, or was made before."""
     compiler = targets.find(target)
     if isinstance(compiler, Missing):
-        return "" if code_cache.has_libraries(target, code_root()) else compiler.reason
+        return "" if code_cache.has_libraries(target, cache_dir()) else compiler.reason
     return "" if targets.usable(compiler) else f"{compiler.version} makes no library"
 
 

@@ -88,7 +88,7 @@ class MarkedTimings(retuning.ChoiceTimings):
     """Marks the choice that is timed; what it leaves behind or damages is its own failure."""
 
     def __init__(self, mark: ChoiceMark, job: TuneJob) -> None:
-        super().__init__(job.broken, job.only, job.without)
+        super().__init__(job.broken)
         self._mark = mark
         self._house = House(mark)
 
@@ -186,7 +186,7 @@ class _Tuning:
             inputs=key.inputs,
             precision=key.precision,
             system_hash=path.name,
-            choices=tuple(map(task.kept_as.choice, filter(self._wants, self._story.choices))),
+            choices=tuple(map(task.kept_as.choice, self._story.choices)),
             seconds=seconds,
             skipped=len(task.budget.skipped),
             pin=task.pin,
@@ -196,9 +196,6 @@ class _Tuning:
             system=file.system,
             taken_over=task.kept_as.others if task.taken_over else (),
         )
-
-    def _wants(self, choice: Choice) -> bool:
-        return choice.hash is None or self._task.visits.wants(choice.hash)
 
 
 @functools.cache

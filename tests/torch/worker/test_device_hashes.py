@@ -106,9 +106,9 @@ def test_times_of_a_tuning_stay_under_the_hashes_of_this_device(tmp_path: Path) 
         jobs.append(job)
         return TuneResult(True, times={here: 0.1})
 
-    job = TuneJob("mm", only=(there,), without=(other,), broken={there: "it died"})
+    job = TuneJob("mm", broken={there: "it died", other: "it hung"})
     assert run_here(run, job, tell, ChoiceMark()).times == {here: 0.1}
-    assert jobs == [replace(job, only=(here,), without=(other_here,), broken={here: "it died"})]
+    assert jobs == [replace(job, broken={here: "it died", other_here: "it hung"})]
 
 
 def test_the_choices_of_a_trial_are_those_of_this_device(tmp_path: Path) -> None:
