@@ -223,21 +223,27 @@ _CONFIG = re.compile(rb'"(?:BLOCK_\w+|num_warps|num_stages|waves_per_eu)"\s*:')
 def _aiter_table(data: bytes, path: str) -> Table:
     ladder = ladder_of(data)
     arch, op, sizes = _aiter_name(PurePath(path))
-    device = TableDevice(arch)
-    entries = [
+    entries = _entries(ladder, op, "step", sizes, TableDevice(arch))
+    return Table(AITER_TRITON.name, path, data, ladder.facts, (), entries)
+
+
+def _entries(
+    ladder: Ladder, op: str, step_name: str, sizes: Fields, device: TableDevice
+) -> list[Entry]:
+    """Return an entry for each step, whose first field `step_name` is the path of the step."""
+    return [
         Entry(
             step.line,
             step.start,
             step.end,
             op,
-            (("step", "/".join(step.path)), *sizes),
+            ((step_name, "/".join(step.path)), *sizes),
             step.text,
             device=device,
             extra=step.config,
         )
         for step in ladder.steps
     ]
-    return Table(AITER_TRITON.name, path, data, ladder.facts, (), entries)
 
 
 def _aiter_name(path: PurePath) -> tuple[str, str, tuple[tuple[str, str], ...]]:
@@ -296,19 +302,7 @@ def _moe_table(data: bytes, path: str) -> Table:
     folder = _FOLDER.fullmatch(name.parent.name)
     if folder is not None and "triton_version" not in facts:
         facts["triton_version"] = folder[1].replace("_", ".")
-    entries = [
-        Entry(
-            step.line,
-            step.start,
-            step.end,
-            op,
-            (("M", "/".join(step.path)), *told.items()),
-            step.text,
-            device=device,
-            extra=step.config,
-        )
-        for step in ladder.steps
-    ]
+    entries = _entries(ladder, op, "M", tuple(told.items()), device)
     return Table(MOE.name, path, data, tuple(facts.items()), (), entries)
 
 
