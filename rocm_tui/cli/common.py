@@ -184,6 +184,9 @@ cache_dir_option = click.option(
     help="Inductor's cache directory (default: where Inductor looks).",
 )
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
+rounds_option = click.option(
+    "--rounds", type=int, default=0, metavar="N", help="Minimum rounds, budget permitting."
+)
 filter_option = click.option(
     "--filter",
     metavar="FILTER",

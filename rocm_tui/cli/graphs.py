@@ -168,9 +168,7 @@ class TrialOptions:
     metavar="SECONDS",
     help="Time passes for at most this long (default: 30, for CMD 600, or as configured).",
 )
-@click.option(
-    "--rounds", type=int, default=0, metavar="N", help="Minimum rounds, budget permitting."
-)
+@common.rounds_option
 @click.option(
     "--processes",
     type=int,

@@ -126,9 +126,7 @@ def _is_clear(measurement: Measurement) -> bool:
     metavar="PCT",
     help="Without CHOICE: all at most PCT per cent slower than the best (default: 10).",
 )
-@click.option(
-    "--rounds", type=int, default=0, metavar="N", help="Minimum rounds, budget permitting."
-)
+@common.rounds_option
 @click.option(
     "--repeat",
     type=int,
