@@ -19,7 +19,7 @@ from backend.errors import brief
 from backend.wire.codec import WireError, dumps, loads, read, to_json
 from rocm_tui.environment import CPU
 from rocm_tui.errors import UsageError
-from rocm_tui.fleet.facts import FleetOptions, NoTuningDevice
+from rocm_tui.fleet.facts import OTHERS_SECONDS, FleetOptions, NoTuningDevice
 from rocm_tui.fleet.node import NodeAnswer, NodeTask, remote_task
 from rocm_tui.fleet.results import Results
 from rocm_tui.harmless import plain
@@ -28,8 +28,6 @@ from rocm_tui.jobs.limits import JobError
 LOCAL, AUTO, CLIENT = "local", "auto", "ray://"
 RETRIES = 2
 """How often Ray runs a task again whose node, process or worker died."""
-_OTHERS_SECONDS = 60.0
-"""How long the first node that has answered waits for the others."""
 _CONNECT_SECONDS = 10.0
 _LOOK = 0.5
 _OBJECTS = 80 << 20
@@ -147,7 +145,7 @@ class Cluster:
             looks[task] = (node["NodeID"], str(node["NodeManagerHostname"]))
         names = {self._name(*node): node[0] for node in looks.values()}
         broken: dict[str, str] = {}
-        for task, answer in self._answers(looks, wanted, _OTHERS_SECONDS):
+        for task, answer in self._answers(looks, wanted, OTHERS_SECONDS):
             name = self._name(*looks[task])
             if isinstance(answer, str):
                 broken[name] = answer
@@ -155,10 +153,8 @@ class Cluster:
                 broken[name] = "torch sees no GPU there"
             else:
                 results.devices[name] = answer.facts
-        results.choose(wanted.device_class, broken)
+        results.choose(wanted, broken)
         results.devices.clear()
-        for name, reason in results.refused.items():
-            wanted.tell(f"{name} gets no work: {reason}")
         return [names[name] for name in results.refused]
 
     def _start(self, needs: Mapping[str, Any], task: NodeTask) -> Any:
@@ -178,7 +174,7 @@ class Cluster:
                 yield task, self._answer(task)
             if ready or self._has_devices():
                 last_device = time.monotonic()
-            elif time.monotonic() > last_device + _OTHERS_SECONDS:
+            elif time.monotonic() > last_device + OTHERS_SECONDS:
                 raise NoTuningDevice("the cluster has lost all its devices")
             wanted.look()
 

@@ -17,6 +17,8 @@ from rocm_tui.errors import RocmTuiError
 
 SHOWN = 12
 """Digits of a system hash that a person sees."""
+OTHERS_SECONDS = 60.0
+"""How long the first device that has answered waits for the others."""
 _WORD = re.compile(r"[\w.+-]{1,64}")
 
 

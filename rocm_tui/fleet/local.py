@@ -17,7 +17,7 @@ from backend.measure.devices import gpus
 from backend.wire.jobs import CompileJob, CompileResult, Environment, EnvironmentJob, Gpu
 from rocm_tui.environment import CPU, device_env, find_python, visible_devices, without_gpus
 from rocm_tui.errors import UsageError
-from rocm_tui.fleet.facts import FleetOptions, NoTuningDevice, facts_of, host_name
+from rocm_tui.fleet.facts import OTHERS_SECONDS, FleetOptions, NoTuningDevice, facts_of, host_name
 from rocm_tui.fleet.results import Results
 from rocm_tui.fleet.units import Unit
 from rocm_tui.jobs.limits import Limits
@@ -26,8 +26,6 @@ from rocm_tui.jobs.tune import tuned
 from rocm_tui.jobs.warm import MOST, Workers
 
 MOST_CPUS = 256
-OTHERS_SECONDS = 60.0
-"""How long the first device that has answered waits for the others."""
 _LOOK = 0.5
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
@@ -185,9 +183,7 @@ class LocalDevices:
             else:
                 results.devices[_name(lane)] = facts_of(environment, lane in self.cpus)
         missing = {_name(lane): why[lane] for lane in lanes if _name(lane) not in results.devices}
-        results.choose(wanted.device_class, missing)
-        for name, reason in results.refused.items():
-            wanted.tell(f"{name} gets no work: {reason}")
+        results.choose(wanted, missing)
         return environments
 
     def _compile_ahead(

@@ -88,10 +88,10 @@ class Results:
                     merge(self._layout, self.chosen, each.results[each.merged_from])
                 each.state = "merged"
 
-    def choose(self, wanted: str | None, silent: Mapping[str, str]) -> None:
-        """Choose the class whose times count, of the devices that have answered; those of others,
-        and the `silent` ones, are refused. Raises NoTuningDevice."""
-        chosen = choose(self.devices, wanted)
+    def choose(self, wanted: FleetOptions, silent: Mapping[str, str]) -> None:
+        """Choose the class whose times count, of the devices that have answered. Devices of other
+        classes and the `silent` ones are refused, each in a line. Raises NoTuningDevice."""
+        chosen = choose(self.devices, wanted.device_class)
         if chosen is None:
             classes = {facts.device_class for facts in self.devices.values()}
             have = (
@@ -99,12 +99,16 @@ class Results:
                 if classes
                 else "; ".join(f"{name}: {why}" for name, why in silent.items())
             )
-            raise NoTuningDevice(plain(f"no device to tune on is {wanted or 'known'}: {have}", 400))
+            raise NoTuningDevice(
+                plain(f"no device to tune on is {wanted.device_class or 'known'}: {have}", 400)
+            )
         self.chosen = chosen
         unlike = {name: refusal(facts, chosen) for name, facts in self.devices.items()}
         self.refused = {**silent, **{name: why for name, why in unlike.items() if why}}
         for name in unlike.keys() & self.refused.keys():
             del self.devices[name]
+        for name, reason in self.refused.items():
+            wanted.tell(f"{name} gets no work: {reason}")
 
     def skip_unfit(self, gpus: bool, wanted: FleetOptions) -> None:
         """Leave out the problems of a CPU where GPUs tune, and those that the cache has times for

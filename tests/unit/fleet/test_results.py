@@ -15,7 +15,7 @@ from backend.model.choice import Choice
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.wire.jobs import TuneJob, TuneResult
-from rocm_tui.fleet.facts import Facts, NoTuningDevice, choose
+from rocm_tui.fleet.facts import Facts, FleetOptions, NoTuningDevice, choose
 from rocm_tui.fleet.results import Results
 from rocm_tui.fleet.units import Unit
 from tests.support.waiting_workers import SYSTEM
@@ -43,7 +43,7 @@ def result(**times: float) -> TuneResult:
 def of_cards(tmp_path: Path, **facts: Facts) -> Results:
     results = Results(Layout(tmp_path), [UNIT], workers_write=False)
     results.devices = facts or {"a": CARD, "b": CARD, "c": CARD}
-    results.choose(None, {})
+    results.choose(FleetOptions(), {})
     return results
 
 
@@ -134,9 +134,10 @@ def test_the_class_that_most_devices_have_counts_or_the_one_that_is_named(tmp_pa
         assert chosen is not None and chosen.device_class == small.device_class
     assert choose(cards, "0000") is not None and choose(cards, "gfx90a") is None
     with pytest.raises(NoTuningDevice, match="80 CUs"):
-        of_cards(tmp_path, b=small).choose("gfx90a", {})
+        of_cards(tmp_path, b=small).choose(FleetOptions(device_class="gfx90a"), {})
     with pytest.raises(NoTuningDevice, match="a: no torch"):
-        Results(Layout(tmp_path), [], workers_write=False).choose(None, {"a": "no torch"})
+        results = Results(Layout(tmp_path), [], workers_write=False)
+        results.choose(FleetOptions(), {"a": "no torch"})
 
 
 @pytest.mark.parametrize("name", ["", "../up", ".hidden", "a/b"])
