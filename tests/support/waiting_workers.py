@@ -16,9 +16,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -48,7 +49,8 @@ def times_of(inputs: str) -> dict[str, float]:
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
-    """What workers did: `what` is `begins` or `ends`, `inputs` of which problem, `pid`, `gpu`."""
+    """What workers did: `what` is `begins` or `ends`, `inputs` of which problem, `pid` and when
+    it `started`, `gpu`."""
     path = folder / "log"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -58,8 +60,17 @@ def ended(folder: Path) -> list[str]:
     return [entry["inputs"] for entry in log_of(folder) if entry["what"] == "ends"]
 
 
-def pids(entries: Iterable[dict[str, Any]]) -> set[int]:
-    return {entry["pid"] for entry in entries}
+def alive(folder: Path) -> set[int]:
+    """The ids of the workers in the log that exist. A number that the system gave to another
+    process since is none of them."""
+    return {entry["pid"] for entry in log_of(folder) if entry["started"] == _started(entry["pid"])}
+
+
+def _started(pid: int) -> float | None:
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
 
 
 def _environment(folder: Path) -> dict[str, Any]:
@@ -79,7 +90,8 @@ def _environment(folder: Path) -> dict[str, Any]:
 def _tune(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
     threads = os.environ.get("TORCHINDUCTOR_COMPILE_THREADS")
-    entry = {"inputs": job["inputs"], "pid": os.getpid(), "gpu": gpu, "threads": threads}
+    entry = {"inputs": job["inputs"], "gpu": gpu, "threads": threads}
+    entry |= {"pid": os.getpid(), "started": _started(os.getpid())}
     _log(folder, {**entry, "what": "begins"})
     dies = folder / f"dies-{job['inputs'].strip('[]')}"
     if dies.exists():

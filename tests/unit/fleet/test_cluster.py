@@ -23,7 +23,7 @@ from rocm_tui.fleet.node import node_env
 from tests.support.fleet_lab import assert_right, kept, run, wait_until, waiting_units
 from tests.support.places import ROOT
 from tests.support.ray_lab import add_node, ray_cluster
-from tests.support.waiting_workers import ended, log_of, pids
+from tests.support.waiting_workers import alive, ended, log_of
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_no_result_is_lost_with_a_node_that_is_killed(cluster: Any, tmp_path: Pa
     assert len({name.rpartition(":")[0] for name in results.devices}) == 3
     again = [key for key in killed[0] if ended(tmp_path).count(key) > 1]
     assert len(again) <= 8, "only what was on its way from the node that died"
-    wait_until(lambda: not any(map(psutil.pid_exists, pids(log_of(tmp_path)))))
+    wait_until(lambda: not alive(tmp_path))
 
 
 def test_a_worker_that_dies_is_tried_again_and_each_has_its_gpu(
@@ -94,7 +94,7 @@ def test_the_results_of_a_driver_that_is_killed_stay_and_nothing_goes_on(
     wait_until(lambda: len(kept(tmp_path)) >= 3)
     driver.kill()
     driver.wait()
-    wait_until(lambda: not any(map(psutil.pid_exists, pids(log_of(tmp_path)))))
+    wait_until(lambda: not alive(tmp_path))
     before = set(kept(tmp_path))
     assert_right(kept(tmp_path))
     lines = len(log_of(tmp_path))

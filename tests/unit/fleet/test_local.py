@@ -12,7 +12,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from rocm_tui.errors import UsageError
@@ -21,7 +20,7 @@ from rocm_tui.fleet.local import local_devices
 from rocm_tui.jobs.limits import Limits
 from tests.support.fleet_lab import assert_right, kept, run, wait_until, waiting_units
 from tests.support.places import ROOT
-from tests.support.waiting_workers import ended, log_of, pids, times_of
+from tests.support.waiting_workers import alive, ended, log_of, times_of
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +51,9 @@ def test_each_device_has_a_worker_and_their_times_are_in_one_cache(tmp_path: Pat
     assert sorted(ended(tmp_path)) == sorted(unit.job.inputs or "" for unit in units)
     gpus = {entry["gpu"]: entry["pid"] for entry in log_of(tmp_path)}
     assert sorted(gpus) == ["0", "1", "2", "3"]
-    assert len(pids(log_of(tmp_path))) == 4, "one that described its device goes on to tune"
+    assert len({entry["pid"] for entry in log_of(tmp_path)}) == 4, (
+        "one that described its device goes on to tune"
+    )
     assert len(kept(tmp_path)) == 12
     assert_right(kept(tmp_path))
 
@@ -142,7 +143,7 @@ def test_kills_of_workers_and_drivers_lose_nothing_and_write_nothing_wrong(tmp_p
         driver.wait(240)
         assert_right(kept(tmp_path))
         assert set(ended(tmp_path)) == set(kept(tmp_path)), "what ended is in the cache"
-        wait_until(lambda: not any(map(psutil.pid_exists, pids(log_of(tmp_path)))))
+        wait_until(lambda: not alive(tmp_path))
     assert len(kept(tmp_path)) == count
     entries = log_of(tmp_path)
     for number, (start, held) in enumerate(began):
@@ -158,7 +159,7 @@ def _kill(what: str, driver: subprocess.Popen[bytes], folder: Path) -> None:
     if what == "driver":
         driver.kill()
         return
-    working = [pid for pid in pids(log_of(folder)) if psutil.pid_exists(pid)]
+    working = list(alive(folder))
     for pid in working if what == "workers" else working[:1]:
         os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
@@ -170,5 +171,5 @@ def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
     wait_until(lambda: len(log_of(tmp_path)) == 4)
     driver.send_signal(signal.SIGINT)
     assert driver.wait(240) != 0
-    assert not any(map(psutil.pid_exists, pids(log_of(tmp_path)))) and not ended(tmp_path)
+    assert not alive(tmp_path) and not ended(tmp_path)
     assert times_of("[1]") not in kept(tmp_path).values()
