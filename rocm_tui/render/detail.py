@@ -95,8 +95,11 @@ def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
     elif stats.measured(tuning, best) is not None:
         spans = _measured_verdict(tuning, best)
     elif stats.tied(tuning):
-        word = " Tie" if abs(lead) <= stats.TIE_BAND else " Unclear"
-        spans = [(word, "strong"), (f": the best two are {fmt.percent(lead)} apart", "")]
+        undecided = stats.undecided(tuning, "tied", best, stats.nearest(tuning))
+        spans = [
+            (" Tie" if undecided == "tied" else " Unclear", "strong"),
+            (f": the best two are {fmt.percent(lead)} apart", ""),
+        ]
         spans.append((", less than single timings can tell", "dim"))
     else:
         ahead = fmt.once(fmt.percent(lead))
@@ -116,9 +119,10 @@ def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
     standing, lead = stats.standing(tuning, own), stats.lead(tuning, own)
     if standing == "clear":
         return [*spans, (f", and fastest by {fmt.percent(lead)}", "good")]
-    if standing == "tied":
+    undecided = stats.undecided(tuning, standing, own, stats.nearest(tuning, own))
+    if undecided == "tied":
         return [*spans, (": a tie", "")]
-    if standing == "unclear":
+    if undecided == "unclear":
         return [*spans, (": unclear whether another is faster", "")]
     better = stats.faster(tuning, own)
     rival = better[1] if better else best
@@ -403,12 +407,13 @@ def _fastest(row: Row) -> str:
         known = best or (None if in_use(row) else stats.chosen(tuning))
         return known.label if known else ""
     lead = stats.lead(tuning)
-    if standing == "tied" and abs(lead or 0.0) > stats.TIE_BAND:
+    undecided = stats.undecided(tuning, standing, best, stats.nearest(tuning))
+    if undecided == "tied":
+        return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"
+    if undecided == "unclear" and standing == "tied":
         apart = f"{fmt.percent(lead)} apart, less than single timings can tell"
         return f"{best.label}, unclear whether it is the fastest ({apart})"
-    if standing == "tied":
-        return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"
-    if standing == "unclear":
+    if undecided == "unclear":
         return f"{best.label}, unclear whether it is the fastest"
     if standing == "slower":
         return f"{best.label}, beaten when measured again"

@@ -69,18 +69,7 @@ def facet_fields(
     return {field.key: field for field in FACETS if field.key in keys}, names
 
 
-def _undecided(
-    tuning: Tuning, standing: stats.Standing | None, pair: tuple[Choice | None, Choice | None],
-    difference: float,
-) -> str | None:  # fmt: skip
-    """`tie` or `unclear` where no choice of the pair is faster; None where one is.
-
-    Single times that differ by more than the tie band are unclear: the timer is too coarse, or the
-    samples overlap.
-    """
-    if standing == "tied" and not (stats.once(tuning, *pair) and difference > stats.TIE_BAND):
-        return "tie"
-    return "unclear" if standing in ("tied", "unclear") else None
+_UNDECIDED = {"tied": "tie", "unclear": "unclear"}
 
 
 def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE) -> str:
@@ -98,9 +87,9 @@ def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE
         return f"beaten #{better[0]}" if better else "beaten"
     nearest = stats.nearest(tuning, own)
     lead = stats.lead_over(tuning, own, nearest)
-    undecided = _undecided(tuning, standing, (own, nearest), abs(lead or 0.0))
+    undecided = stats.undecided(tuning, standing, own, nearest)
     if undecided is not None:
-        return undecided
+        return _UNDECIDED[undecided]
     text = fmt.signed(lead) if standing == "behind" else fmt.percent(lead)
     return fmt.once(text, mark) if stats.once(tuning, own, nearest) else text
 
@@ -191,8 +180,8 @@ def _versus_aten(row: Row) -> str:
         return fmt.NONE
     text = fmt.factor(gain)
     text = fmt.once(text, _mark(row, best, rival)) if stats.once(tuning, best, rival) else text
-    standing = stats.versus(tuning, best, rival)
-    return _undecided(tuning, standing, (best, rival), abs(gain - 1.0)) or text
+    undecided = stats.undecided(tuning, stats.versus(tuning, best, rival), best, rival)
+    return _UNDECIDED[undecided] if undecided is not None else text
 
 
 def _gain_style(row: Row) -> str:

@@ -426,6 +426,19 @@ def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice)
     return "tied" if 0 < high <= low * (1 + TIE_BAND) else "unclear"
 
 
+def undecided(
+    tuning: Tuning, standing: Standing | None, own: Choice | None, rival: Choice | None
+) -> Literal["tied", "unclear"] | None:
+    """Return which word says that neither choice is faster; None where one is.
+
+    Single times that differ by more than the tie band are unclear: the timer is too coarse, or the
+    samples overlap.
+    """
+    if standing == "tied" and once(tuning, own, rival):
+        return "tied" if abs(lead_over(tuning, own, rival) or 0.0) <= TIE_BAND else "unclear"
+    return standing if standing in ("tied", "unclear") else None
+
+
 def tied(tuning: Tuning) -> bool | None:
     """Whether the winner and a rival cannot be told apart; None without two choices. Neither what
     is unclear yet nor a winner that was beaten is a tie."""
