@@ -231,10 +231,10 @@ def _kernel(place: Path, head: str) -> CompiledKernel | None:
     name = Path(head).stem
     text = read_text(place / f"{name}.json", _MAX_JSON)
     try:
-        told: Any = json.loads(text or "")
+        metadata: Any = json.loads(text or "")
     except (ValueError, RecursionError):
         return None
-    target: Any = told.get("target") if isinstance(told, dict) else None
+    target: Any = metadata.get("target") if isinstance(metadata, dict) else None
     if not isinstance(target, dict):
         return None
     stages = {stage: place / f"{name}.{stage}" for stage in STAGES}
@@ -242,8 +242,8 @@ def _kernel(place: Path, head: str) -> CompiledKernel | None:
         name,
         place,
         _arch(target),
-        _product(told.get("num_warps"), target.get("warp_size")),
-        _whole(told.get("shared")),
+        _product(metadata.get("num_warps"), target.get("warp_size")),
+        _whole(metadata.get("shared")),
         {stage: path for stage, path in stages.items() if path.is_file()},
     )
 

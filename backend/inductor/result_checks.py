@@ -343,7 +343,8 @@ def unit_of(dtype: torch.dtype) -> float:
 
 
 def exact_product(asked: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exact | None:
-    """What comes of these inputs; None where no bound is known. `truth` is of the same inputs.
+    """Return the exact result of the inputs; None where no bound is known. `truth` is of the same
+    inputs.
     Raises NoReference, and whatever torch raises."""
     if 0 in truth.values.shape:
         return None

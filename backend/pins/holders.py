@@ -57,59 +57,45 @@ class PinHolder(Protocol):
 
     def locate(self, file: PinFile, request: PinRequest) -> Path:
         """Return the file for a new pin. Raises PinRefused."""
-        ...
 
     def system_of(self, path: Path) -> str:
         """Return what pins call the file."""
-        ...
 
     def folder_of(self, path: Path) -> str:
         """Return what a pin keeps to find a file outside of the cache dir again; else nothing."""
-        ...
 
     def path(self, record: PinRecord) -> Path:
         """Return the file of a pin; a pattern where it has several."""
-        ...
 
     def files(self) -> Iterable[Path]:
         """Return the files that pins may depend on."""
-        ...
 
     def check_writable(self, path: Path) -> None:
         """Raise StoreErrors if writing to this file is unsafe."""
-        ...
 
     def check_new(self, record: PinRecord) -> None:
         """Raise PinRefused for a new pin that cannot be held."""
-        ...
 
     def numbers(self, record: PinRecord) -> Numbers | None:
         """Return the numbers of a pin's tuning; None without a file, or where it has none."""
-        ...
 
     def learned(self, record: PinRecord, stored: Numbers) -> PinRecord:
         """Return the pin with what `stored` says of its choices; see `numbers.learn`."""
-        ...
 
     def changes(self, record: PinRecord) -> int:
         """Return how many numbers, files or rows a new pin would change."""
-        ...
 
     def waits(self, record: PinRecord, stored: Numbers) -> bool:
         """Return whether the pin has no effect before its choice is tuned."""
-        ...
 
     def differs(self, record: PinRecord) -> bool:
         """Return whether the files do not hold the pin, or the pin has something to learn."""
-        ...
 
     def came_back(self, record: PinRecord) -> bool:
         """Return whether what a released pin had written is in the file again."""
-        ...
 
     def status(self, record: PinRecord, judged: Judged) -> PinStatus:
         """Return the state of a pin, given what compiled graphs say of it."""
-        ...
 
     def agree(self, file: PinFile, system: str, count_drifts: bool) -> Counts:
         """Make a file agree with its pins; return how much was changed for each.
@@ -117,7 +103,6 @@ class PinHolder(Protocol):
         What unpinning restores is on disk before the file changes. With `count_drifts` a pin that
         somebody wrote over is counted as drifted. Raises StoreErrors.
         """
-        ...
 
 
 class CacheEntries:

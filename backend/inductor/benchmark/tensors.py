@@ -260,15 +260,15 @@ class Reference:
 
 
 def wide_dtype(factor: Tensor) -> torch.dtype:
-    """In which true values are computed; whole numbers are exact in it."""
+    """Return the type that true values are computed in; whole numbers are exact in it."""
     narrow = factor.dtype.is_floating_point and factor.dtype != torch.float64
     return torch.float32 if narrow and factor.is_cuda else torch.float64
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The true result of inputs, computed a tile at a time when it is asked for. The first input is
-    a factor, which tells the type that a kernel sums up in."""
+    """The true result of inputs, computed a tile at a time when it is needed. The first input is a
+    factor, whose type decides the type that a kernel sums up in."""
 
     reference: Reference
     inputs: tuple[Tensor, ...]
@@ -309,7 +309,7 @@ class GemmReference(Reference):
     Report", 3.3.2)."""
 
     def expected(self, inputs: Sequence[Tensor]) -> Expected:
-        """What comes of these inputs, which are kept."""
+        """Return the result of these inputs, which are kept."""
         ordered = [inputs[index] for index in self.order if index < len(inputs)]
         return Expected(self, tuple(ordered))
 

@@ -83,8 +83,10 @@ def loop_map(
     sizes: Sequence[sympy.Expr],
     strides: Sequence[sympy.Expr],
 ) -> LoopMap:
-    """Loops of such sizes `walk` through a tensor of such sizes and strides, each element once.
-    Raises ExpressionError where they do not, or where it cannot be told."""
+    """Map loops that `walk` through a tensor of these sizes and strides, each element once.
+
+    Raises ExpressionError where they do not, or where that cannot be decided.
+    """
     left = {
         n: _Digits(size, step)
         for n, (size, step) in enumerate(zip(loops, walk.steps, strict=True))

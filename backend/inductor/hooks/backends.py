@@ -239,9 +239,9 @@ def _hip_compiler(target: Target) -> str:
 
 
 def _triton_compiler(target: Target) -> str:
-    """Of all that stands in the key of Triton's cache beside a kernel and its options
+    """Return what the key of Triton's cache contains beside a kernel and its options
     (`triton.runtime.cache.get_cache_key`): its own files, the target, the libraries that are linked
-    and variables of the environment. Empty where this Triton does not tell."""
+    and variables of the environment. Empty where this Triton does not expose it."""
     try:
         made, cache = triton("triton.compiler.compiler"), triton("triton.runtime.cache")
         gpu = triton("triton.backends.compiler").GPUTarget("hip", target.arch, target.wave)

@@ -354,7 +354,7 @@ class KernelWatch:
             self._write(ChoiceFailed(self._n, torch_api.named(config)[0], phase, reason))
 
     def selected(self, config: Config) -> None:
-        """The end; of a tuning in which nothing was timed, nothing is told."""
+        """Report the end of a tuning in which something was timed."""
         autotuner = self._autotuner()
         if self._n and autotuner is not None:
             self._end(config, "timing", self.seconds, torch_api.compile_seconds(autotuner))
@@ -394,10 +394,10 @@ def _moved(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 
 def install_launch_log(folder: Path) -> None:
-    """Tell of each first launch from now on. Raises AttributeError on a torch without the
+    """Log the first launch of each kernel from now on. Raises AttributeError on a torch without the
     methods."""
     owner: Any = torch_api.tuner()
-    told: weakref.WeakSet[Autotuner] = weakref.WeakSet()
+    logged: weakref.WeakSet[Autotuner] = weakref.WeakSet()
     timed: weakref.WeakSet[Autotuner] = weakref.WeakSet()
     stock_run, stock_bench = getattr(owner, torch_api.RUN), getattr(owner, torch_api.BENCH)
 
@@ -409,8 +409,8 @@ def install_launch_log(folder: Path) -> None:
     @functools.wraps(stock_run)
     def run(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
         result = stock_run(self, *args, **kwargs)
-        if self not in told:
-            told.add(self)
+        if self not in logged:
+            logged.add(self)
             with quietly(LAUNCHES_LOST):
                 _log_launch(folder, self, self not in timed)
         return result
