@@ -68,6 +68,7 @@ class Cluster:
         self._hosts: Counter[str] = Counter()
 
     def __enter__(self) -> Cluster:
+        self._environ = dict(os.environ)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray  # optional and heavy
 
@@ -83,6 +84,7 @@ class Cluster:
                 **(here if self._address == LOCAL else there),
             )
         except Exception as error:  # what Ray raises is of many types
+            self._restore_environment()
             raise NoTuningDevice(why_no_cluster(self._address, error)) from error
         self._task = ray.remote(max_calls=0, max_retries=RETRIES, retry_exceptions=[JobError])(
             remote_task()
@@ -91,6 +93,12 @@ class Cluster:
 
     def __exit__(self, *error: object) -> None:
         self._ray.shutdown()
+        self._restore_environment()
+
+    def _restore_environment(self) -> None:
+        """Remove the variables that Ray has set: processes that are started later inherit them."""
+        os.environ.clear()
+        os.environ.update(self._environ)
 
     def tune(self, results: Results, wanted: FleetOptions) -> None:
         """Tune what is open until each problem has a result or a reason. Raises NoTuningDevice, and

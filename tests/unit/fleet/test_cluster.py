@@ -3,6 +3,7 @@ its tasks are processes that wait instead of computing."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -35,8 +36,8 @@ def cluster() -> Iterator[Any]:
 
 
 def busy_node(cluster: Any, folder: Path) -> Any:
-    """A node, not the head, with results behind it and work before it; None without one."""
-    entries, over = log_of(folder), set(ended(folder))
+    """A node, not the head, with results in the cache and work before it; None without one."""
+    entries, over = log_of(folder), set(kept(folder))
     for node in cluster.list_all_nodes():
         [raylet] = node.all_processes["raylet"]
         below = {child.pid for child in psutil.Process(raylet.process.pid).children(recursive=True)}
@@ -72,6 +73,12 @@ def test_no_result_is_lost_with_a_node_that_is_killed(cluster: Any, tmp_path: Pa
     again = [key for key in killed[0] if ended(tmp_path).count(key) > 1]
     assert len(again) <= 8, "only what was on its way from the node that died"
     wait_until(lambda: not alive(tmp_path))
+
+
+def test_variables_that_ray_sets_are_gone_after_a_run(cluster: Any, tmp_path: Path) -> None:
+    before = dict(os.environ)
+    results = run(tmp_path, cluster.address, waiting_units(1, 0.05))
+    assert results.count("merged") == 1 and dict(os.environ) == before
 
 
 def test_a_worker_that_dies_is_tried_again_and_each_has_its_gpu(
