@@ -19,14 +19,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from backend.cache.fold import fold
 from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk.layout import Layout, cache_dir
 from backend.pins.holders import pinned_choices
+from backend.processes import tree
 from backend.processes.supervisor import apart
 from backend.wire.jobs import TuneJob
 from backend.worker.protocol import Answers
@@ -61,16 +60,14 @@ def ended(folder: Path) -> list[str]:
 
 
 def alive(folder: Path) -> set[int]:
-    """The ids of the workers in the log that exist. A number that the system gave to another
-    process since is none of them."""
+    """The ids of the workers in the log that run. A number that the system gave to another process
+    since is none of them."""
     return {entry["pid"] for entry in log_of(folder) if entry["started"] == _started(entry["pid"])}
 
 
-def _started(pid: int) -> float | None:
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return None
+def _started(pid: int) -> int | None:
+    process = tree.read(pid)
+    return None if process is None else process.started
 
 
 def _environment(folder: Path) -> dict[str, Any]:
