@@ -251,7 +251,16 @@ def waiting(cache: Path) -> None:
 
 
 def other_problems(cache: Path) -> None:
-    for pid in [rank(n, 2, cache, ("x", "y"), 8 * (n + 1)) for n in range(2)]:
+    """Neither rank ends before it has met the other."""
+    global _before
+    _before = blocked(cache)
+    first = rank(0, 2, cache, ("x", "y"), 8)
+    there(cache, "rank-0")
+    second = rank(1, 2, cache, ("x", "y"), 16)
+    _before = at_once
+    there(cache, "rank-1")
+    (cache / "go").touch()
+    for pid in (first, second):
         wait_for(pid)
 
 

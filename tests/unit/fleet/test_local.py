@@ -142,7 +142,8 @@ def test_kills_of_workers_and_drivers_lose_nothing_and_write_nothing_wrong(tmp_p
             _kill(kill, driver, tmp_path)
         driver.wait(240)
         assert_right(kept(tmp_path))
-        assert set(ended(tmp_path)) == set(kept(tmp_path)), "what ended is in the cache"
+        # A worker may be killed after it has written its times, and before it says that it ended.
+        assert set(ended(tmp_path)) <= set(kept(tmp_path)), "what ended is in the cache"
         wait_until(lambda: not alive(tmp_path))
     assert len(kept(tmp_path)) == count
     entries = log_of(tmp_path)
