@@ -3,8 +3,9 @@
 Stock PyTorch writes its autotune cache as temporary file + rename, from a copy that it read before
 it benchmarked. A plain rename of ours could fall on top of what it wrote since we read. So the new
 content is *exchanged* with the file (`renameat2`), which shows what was really there. If that is
-not what the edit was based on, it is exchanged back within microseconds, before anybody reads the
-file without it, and the edit is made again.
+not what the edit was based on, it is exchanged back within microseconds, and the edit is made
+again. A program that reads the file within these microseconds, which a busy machine can make
+longer, misses the one entry that it wrote last, and benchmarks that problem again some day.
 
 Where the file system cannot exchange (NFS and a few others), the file is looked at once more right
 before a plain rename. A write within those microseconds is then lost.

@@ -41,6 +41,8 @@ class Watched:
     def __init__(self) -> None:
         self.real = exchange.exchange
         self.count = 0
+        self.taken_back = 0
+        """Exchanges that displaced a newer file of theirs, and were taken back."""
         self._moves: list[tuple[bytes, bytes]] = []
         self._theirs: set[Any] = set()
 
@@ -59,7 +61,9 @@ class Watched:
             # What we put there, or put back, is in the file again: if it is missing later, whoever
             # wrote an older copy over it has lost it, not we. Nor is ours theirs when we take it
             # back: what it held beyond theirs, their older copy had already lost.
-            taken = keys(displaced) if displaced != before else set()
+            is_ours = displaced == before
+            self.taken_back += is_ours
+            taken = set() if is_ours else keys(displaced)
             self._theirs = (self._theirs | taken) - keys(content)
             before = content
         self._moves.clear()
@@ -95,8 +99,12 @@ def test_no_entry_of_theirs_is_lost_by_us(
 
     assert rounds > 10 and watched.count > 10
     kept = {op: len(inputs) for op, inputs in json.loads(path.read_bytes())["cache"].items()}
-    if writers == 1:  # with one writer nobody but us could lose an entry
-        assert kept == {"op0": count, "mm": 1}
+    if writers == 1:
+        # Nobody but us could lose an entry: where their process reads the file between an exchange
+        # and its taking back, and so goes on without the entry that was out of the file just then.
+        assert not watched.theirs
+        assert count - watched.taken_back <= kept.pop("op0") <= count
+        assert kept == {"mm": 1}
     store.pin(None, KEY, "c3", "cpp_3")
     (status,) = store.reconcile()
     assert status.state == "active"
