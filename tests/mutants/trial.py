@@ -54,6 +54,9 @@ class Copy:
         # Paths are searched in this order, and `tree` may be installed in the folder after.
         ours = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
         (Path(own) / "mutants.pth").write_text(f"{self.root}\n{ours}\n")
+        triton = tree / ".venv-triton" / "bin" / "python"
+        # Tests look for it in their own tree, and a copy has no environments.
+        self._triton = {"ROCM_TUI_TRITON_PYTHON": str(triton)} if triton.exists() else {}
         self._temporary = folder / "tmp"
         self._temporary.mkdir()
 
@@ -66,7 +69,7 @@ class Copy:
         process = subprocess.Popen(
             [self._python, "-m", "pytest", *words, *tests],
             cwd=self.root,
-            env=env | {"TMPDIR": str(self._temporary)},
+            env=self._triton | env | {"TMPDIR": str(self._temporary)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
