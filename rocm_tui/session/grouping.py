@@ -277,7 +277,7 @@ def sums(rows: Sequence[Row]) -> GroupTotals:
 
 def _faster(row: Row) -> bool:
     own, rival = in_use(row), stats.aten(row.tuning)
-    if row.tuning.measured is None or own is None or rival is None or own is rival:
+    if own is None or rival is None or own is rival:
         return False
     return stats.versus(row.tuning, own, rival) == "clear"
 
