@@ -96,11 +96,6 @@ def measure_job(
     )
 
 
-def measure(run: RunJob, tuning: Tuning, choices: Sequence[Choice]) -> Measurement:
-    """Measure once, see `Measuring`. Raises JobError, NotMeasured and what `measure_job` raises."""
-    return Measuring(run, tuning, choices).once()
-
-
 class Measuring:
     """Measures choices of a tuning, each time in a worker of its own.
 

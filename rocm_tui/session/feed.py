@@ -98,7 +98,7 @@ class Inbox:
 class Keeper:
     """Compares them with the files, and tells the inbox of every change."""
 
-    def __init__(self, layout: Layout, inbox: Inbox, *, awaited: bool = False) -> None:
+    def __init__(self, layout: Layout, inbox: Inbox, *, awaited: bool) -> None:
         """`awaited`: the states of pins are waited for; told even if there is none any more."""
         self._layout = layout
         self._inbox = inbox

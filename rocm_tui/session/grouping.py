@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import compress, count
 from operator import is_not
 from typing import TypeVar
@@ -173,8 +173,8 @@ class Heading:
     """The line above a group's rows. `group` is what they have in common."""
 
     group: str
-    rows: tuple[Row, ...] = field(repr=False)
-    open: bool = True
+    rows: tuple[Row, ...]
+    open: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Folded:
     """The line in the place of a group's rows of a single choice."""
 
     group: str
-    rows: tuple[Row, ...] = field(repr=False)
+    rows: tuple[Row, ...]
 
 
 Entry = Row | Heading | Folded
@@ -277,7 +277,7 @@ def sums(rows: Sequence[Row]) -> GroupTotals:
 
 def _faster(row: Row) -> bool:
     own, rival = in_use(row), stats.aten(row.tuning)
-    if row.tuning.measured is None or own is None or rival is None or own is rival:
+    if own is None or rival is None or own is rival:
         return False
     return stats.versus(row.tuning, own, rival) == "clear"
 

@@ -16,13 +16,13 @@ from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from backend.pins.state import PinStatus
 from rocm_tui.actions.measure import (
+    Measuring,
     choices_to_measure,
     find_suspects,
     measure_job,
     measure_machine,
     require_here,
 )
-from rocm_tui.actions.measure import measure as measure_choices
 from rocm_tui.actions.verify import NotVerified, keep_result
 from rocm_tui.actions.verify import verify as verify_pin
 from rocm_tui.actions.verify_program import pins_to_verify
@@ -157,7 +157,7 @@ def measure_order(
     device = device_to_measure(None, tuning.device_index)
 
     def work(run: RunJob) -> str:
-        measurement = measure_choices(run, tuning, choices)
+        measurement = Measuring(run, tuning, choices).once()
         result = standing(tuning, measurement)
         held = pin is not None and pin.state != "orphaned"
         return f"{result}; {meaning(tuning, measurement, id, pin)}" if held else result

@@ -42,9 +42,9 @@ class TestFiles:
 
         def closeness(test: str) -> float:
             common = len(words & _words(test)) + 2 * len(stem & _words(Path(test).stem))
-            return common - distances.get(test, FAR)
+            return common - 2 * distances.get(test, FAR)
 
-        near = [test for test in self._tests if closeness(test) > -FAR]
+        near = [test for test in self._tests if closeness(test) > -2 * FAR]
         return sorted(near, key=lambda test: (-closeness(test), test))
 
     def _distances(self, module: str) -> dict[str, int]:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from pathlib import Path
 
 from tests.mutants.mutations import Mutation
 
 _LEFT_OUT = (".*", "build", "dist", "*.egg-info", "__pycache__")
-_MOST_FILES = 8
+_MOST_FILES = 16
 """At most so many test files are candidates for a mutant's trial."""
 
 
@@ -53,6 +54,9 @@ class Copy:
         # Paths are searched in this order, and `tree` may be installed in the folder after.
         ours = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
         (Path(own) / "mutants.pth").write_text(f"{self.root}\n{ours}\n")
+        triton = tree / ".venv-triton" / "bin" / "python"
+        # Tests look for it in their own tree, and a copy has no environments.
+        self._triton = {"ROCM_TUI_TRITON_PYTHON": str(triton)} if triton.exists() else {}
         self._temporary = folder / "tmp"
         self._temporary.mkdir()
 
@@ -65,7 +69,7 @@ class Copy:
         process = subprocess.Popen(
             [self._python, "-m", "pytest", *words, *tests],
             cwd=self.root,
-            env=env | {"TMPDIR": str(self._temporary)},
+            env=self._triton | env | {"TMPDIR": str(self._temporary)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -75,16 +79,11 @@ class Copy:
             code: int | None = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
-        finally:
-            end_session(process)
+        finally:  # with what it started: a mutant may have left children that never end
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         return code, time.monotonic() - begin
-
-
-def end_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process with what it started; a mutant may have left children that never end."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 @dataclass
@@ -93,8 +92,8 @@ class Judge:
 
     ranked: Callable[[str], Sequence[str]]
     limit: float
-    seconds: dict[str, float | None] = field(default_factory=dict)
-    """How long each test file takes without a fault; None where it does not pass in time."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each test file takes without a fault; inf where it does not pass in time."""
 
     def judge(self, copy: Copy, module: str, mutation: Mutation) -> Trial:
         tests = self._chosen(copy, module)
@@ -113,23 +112,25 @@ class Judge:
         return Trial(module, mutation, verdict, seconds, tuple(tests))
 
     def _chosen(self, copy: Copy, module: str) -> list[str]:
-        """The first files of the ranking that pass, and together take a third of the limit.
+        """Of the nearest files those that pass, near and quick ones first, in a third of the limit.
 
         So a mutant that takes the whole limit has made something endless, or three times as slow.
         """
-        chosen: list[str] = []
-        left = self.limit / 3
-        for test in self.ranked(module)[:_MOST_FILES]:
+        costs: dict[str, float] = {}
+        for place, test in enumerate(self.ranked(module)[:_MOST_FILES], start=1):
             if test not in self.seconds:
                 code, seconds = copy.run([test], self.limit / 3)
-                self.seconds[test] = seconds if code == 0 else None
-            usual = self.seconds[test]
-            if usual is not None and usual <= left:
+                self.seconds[test] = seconds if code == 0 else inf
+            costs[test] = place * self.seconds[test]
+        chosen: list[str] = []
+        left = self.limit / 3
+        for test in sorted(costs, key=costs.__getitem__):
+            if self.seconds[test] <= left:
                 chosen.append(test)
-                left -= usual
+                left -= self.seconds[test]
         return chosen
 
 
 def failing(judge: Judge) -> list[str]:
     """Return the test files that did not pass without a fault, so that they judged nothing."""
-    return sorted(test for test, seconds in judge.seconds.items() if seconds is None)
+    return sorted(test for test, seconds in judge.seconds.items() if seconds == inf)

@@ -153,8 +153,7 @@ class SourceSet:
         due = set(self._tailers if paths is None else map(self._source, paths))
         if any(map(self._late_folder, due)):
             self._gather(self.find())
-        due |= {path for path in self._pending if now >= self._rest[path]}
-        due |= {
+        due |= self._pending | {
             path
             for path, tailer in self._tailers.items()
             if tailer.retry_at is not None and now >= tailer.retry_at

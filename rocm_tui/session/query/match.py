@@ -105,20 +105,12 @@ def globbed(parts: list[str], word: str) -> bool:
 
 def _number(query: Within, facts: FieldValues) -> Predicate:
     read = facts.reader(BY_NAME[query.field])
-    if len(query.ranges) == 1:
-        only = query.ranges[0].holds
 
-        def passes(row: Row) -> bool:
-            number = read(row)
-            return isinstance(number, (int, float)) and only(number)
-
-        return passes
-
-    def passes_any(row: Row) -> bool:
+    def passes(row: Row) -> bool:
         number = read(row)
         return isinstance(number, (int, float)) and any(r.holds(number) for r in query.ranges)
 
-    return passes_any
+    return passes
 
 
 def ordered(rows: Sequence[Row], field: QueryField, facts: FieldValues, reverse: bool) -> list[Row]:

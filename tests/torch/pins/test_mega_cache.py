@@ -212,6 +212,15 @@ def test_files_of_other_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert MAX_ARTIFACTS < 1_000_000
 
 
+def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mega.bin"
+    path.write_bytes(with_checksum(number(1) + section("autotune", ("a.best_config", b"x" * 999))))
+    mega = read_mega_cache(path)
+    os.truncate(path, 100)
+    with pytest.raises(MegaCacheInvalid, match="became shorter"):
+        list(mega.contents(mega.artifacts))
+
+
 def test_mutations_of_a_real_one(saved: Saved, tmp_path: Path) -> None:
     """With a right checksum: read or refused, never anything else."""
     body = saved.twice.read_bytes()[4:]

@@ -89,6 +89,12 @@ def test_each_process_is_stock_and_fresh_and_half_of_them_have_no_pin(layout: La
     assert not (layout.graphs / "prove").exists()
 
 
+def test_a_graph_without_a_session_is_proven_too(layout: Layout) -> None:
+    stock = Stock(layout)
+    Proving(stock, layout, replace(graph_of(layout), session=None), pairs=3).go()
+    assert {job.threads for _, job in stock.seen} == {None}
+
+
 def test_one_disturbed_process_spoils_no_proof(layout: Layout) -> None:
     class Disturbed(Stock):
         def __call__(self, job: WorkerJob[Any]) -> Any:

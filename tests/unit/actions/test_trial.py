@@ -13,7 +13,9 @@ import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.graph import Arm, Graph, GraphTimes, Swap, Trial, TrialArm, TuningUse
+from backend.model.pin import Pin
 from backend.model.tuning import Tuning
+from backend.pins.state import PinStatus
 from backend.wire.jobs import Progress, TrialJob, TrialResult, WorkerJob
 from rocm_tui.actions.trial import (
     GraphTrial,
@@ -115,6 +117,11 @@ def test_unasked_the_choices_that_may_beat_inductors_own_are_tried() -> None:
     assert [c.label for c in choices_to_try(row())] == ["cpp_A"]
     named = TUNING.choices[2:3]
     assert choices_to_try(row(), named) == named
+    pin = Pin(KEY.op, KEY.inputs, KEY.precision, "Cpp-4", "cpp_D", "system", {})
+    status = PinStatus(pin, "active", "")
+    slowest = replace(TUNING, choices=(*TUNING.choices[:3], Choice("cpp_D", "Cpp-4", 1.4)))
+    pinned = replace(row(slowest), pin=status)
+    assert [c.label for c in choices_to_try(pinned)] == ["cpp_D", "cpp_A"]
     alone = Tuning("mm", inputs_key=KEY.inputs, precision="highest", choices=TUNING.choices[:1])
     with pytest.raises(NotTried, match="no other choice to try"):
         choices_to_try(row(alone))

@@ -64,7 +64,7 @@ def test_a_written_event_is_in_the_file_whatever_another_thread_is_writing(
     assert read_log(writer.path)[0] == [SessionStarted(SESSION), EVENT, EVENT, last]
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"event": "tuning_fai'])
+@pytest.mark.parametrize("torn", [b"", b'{"event": "tuning_fai', b"\xff no event\n"])
 def test_the_log_of_a_dead_writer_is_ended_once(tmp_path: Path, torn: bytes) -> None:
     layout = Layout(tmp_path)
     writer = EventWriter(layout, SESSION)

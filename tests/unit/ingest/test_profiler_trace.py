@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backend.model.session import Fault
-from rocm_tui.ingest.follow.sources import read_sources
+from rocm_tui.ingest.follow.sources import read_sources, with_tunings
 from rocm_tui.ingest.formats import profiler_trace as profiled
 from rocm_tui.ingest.formats import profiler_trace as stream_of_events
 from rocm_tui.ingest.formats.profiler_trace import FORMAT, ProfilerTrace
@@ -102,6 +102,20 @@ def test_files(tmp_path: Path) -> None:
     assert names == {"a.pt.trace.json", "b.json.gz"}
     for start in (b'{"traceEvents": [', b'{\n  "schemaVersion": 1,\n', b'{"displayTimeUnit":"ms",'):
         assert sniff(start + b"\n" * 10) == FORMAT.name
+
+
+def test_the_cache_dir_is_read_beside_traces_behind_links_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "none"))
+    trace, link, log = (str(tmp_path / name) for name in ("trace.json", "latest", "train.log"))
+    Path(trace).write_bytes(training())
+    Path(link).symlink_to(trace)
+    Path(log).write_text("no trace\n")
+    cache = tmp_path / "cache"
+    assert with_tunings([link, trace], cache) == [link, trace, str(cache)]
+    for others in ([trace, log], [str(tmp_path / "gone")]):
+        assert with_tunings(others, cache) == others
 
 
 def test_threads_and_processes_are_kept_apart() -> None:

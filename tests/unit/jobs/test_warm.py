@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,16 @@ def test_other_needs_have_another_process_and_the_oldest_gives_way(lab: Lab) -> 
     elsewhere = lab.run(workers, mode=2, CUDA_VISIBLE_DEVICES="1")
     assert elsewhere != third and len(workers.waiting) == 3, "another device has its own bound"
     assert lab.run(workers, mode=2) == third
+
+
+def test_only_those_end_that_have_waited_long(lab: Lab) -> None:
+    workers = lab.workers(idle=3600.0)
+    first, second = lab.run(workers), lab.run(workers, mode=1)
+    oldest, latest = workers._idle
+    workers._idle = [replace(oldest, since=oldest.since - 3601.0), latest]
+    assert lab.run(workers, mode=1) == second
+    wait(lambda: not alive(first), "ended")
+    assert len(workers.waiting) == 1 and alive(second)
 
 
 @pytest.mark.parametrize("act", ["die", "mute", "spent"])

@@ -240,8 +240,9 @@ def test_without_an_address_the_only_card_is_meant(tmp_path: Path) -> None:
 # An NVIDIA GPU
 
 LIBRARY = """
+#include <stdlib.h>
 typedef void *device;
-int nvmlInit_v2(void) { return 0; }
+int nvmlInit_v2(void) { return getenv("NVML_DOES_NOT_START") ? 1 : 0; }
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, device *out) {
   *out = (device)0x123456789aull;
   return bus[5] == 'c' ? 0 : 6; /* of 0000:c1:00.0 */
@@ -288,6 +289,14 @@ def test_an_nvidia_gpu_by_a_library_with_the_functions_of_nvml(library: str) -> 
             NvidiaSensor(address, uuid, library)
     with pytest.raises(OSError):
         NvidiaSensor(ADDRESS, None, "libnot-there.so.1")
+
+
+def test_a_library_that_does_not_start_is_named_as_the_reason(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVML_DOES_NOT_START", "1")
+    with pytest.raises(LookupError, match="NVML does not start"):
+        NvidiaSensor(ADDRESS, None, library)
 
 
 def test_only_what_slows_a_kernel_down_is_a_reason() -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.model.origin import kind_of
-from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold
+from backend.model.problem import TensorSpec
+from backend.pins.graphs.match import Verdict, WantedChoice, form_of, judge, may_hold
 from backend.pins.graphs.text import python_hints, read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, TRITON, A, B, form
 
@@ -170,3 +171,19 @@ def test_a_cpp_wrapper_tells_the_configs_of_its_triton_kernels() -> None:
     assert (first.name, dict(first.config)["BLOCK_M"]) == ("triton_tem_fused_mm_0", "64")
     assert (second.name, dict(second.config)["BLOCK_M"]) == ("triton_tem_fused_mm_1", "128")
     assert dict(first.config)["num_stages"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("op", "read"),
+    [
+        ("mm", [0, 1, 2, 3, 4]),
+        ("flex_attention", [0, 1, 2, 4]),
+        ("flex_decoding", [1, 2, 4]),
+        ("_weight_int4pack_mm_for_cpu", [0, 1, 3]),
+    ],
+)
+def test_the_inputs_of_a_key_that_a_call_has(op: str, read: list[int]) -> None:
+    """Index tensors are among those of flex attention, and its scratch outputs are not."""
+    dtypes = [*["torch.float16"] * 4, "torch.int32"]
+    specs = [TensorSpec("cpu", dtype, (at,), (1,), 0) for at, dtype in enumerate(dtypes)]
+    assert [spec.sizes[0] for spec in form_of(op).read(specs)] == read

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from backend.cache.configs import hash_of, read
+from backend.cache.variants import ChoiceVariants
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, PinRefused
 from backend.model.inductor_kernel import TRITON, kernel_of, sizes_of
 from backend.model.problem import TuningKey
+from backend.pins.holders import TritonConfigs
 from backend.pins.store import PinStore
 from backend.sharing.plan import steps_of
 from backend.sharing.share import Machine, PinExport, SharedPin, parse_share, share_text
@@ -187,3 +189,17 @@ def test_an_export_is_taken_in_where_the_very_same_file_is(store: PinStore, tmp_
     taken = [steps_of([pin], Machine(), store)[0] for pin in parse_share(text, "file").pins]
     assert [step.action for step in taken] == ["pin", "refused"]
     assert taken[0].numbers == 1 and path.read_bytes() == before
+
+
+def test_of_a_file_that_two_processes_wrote_at_once_the_newer_content_stays(
+    tmp_path: Path,
+) -> None:
+    holder = TritonConfigs(Layout(tmp_path), ChoiceVariants(tmp_path))
+    path = tmp_path / "k.autotune.json"
+    newer, older = (
+        json.dumps({"key": [1], "configs_timings": [[CONFIG, [ms] * 3]]}).encode()
+        for ms in (2.0, 1.0)
+    )
+    assert holder.merged(path, newer, older) == newer
+    with pytest.raises(CacheUnreadable, match=r"k\.autotune\.json"):
+        holder.merged(path, b"{", older)

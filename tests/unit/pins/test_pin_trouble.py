@@ -16,7 +16,7 @@ from backend.cache.autotune import raise_ms as high
 from backend.disk import safe
 from backend.disk.exchange import leftover_path
 from backend.disk.layout import Layout
-from backend.errors import CacheUnreadable, NotWritable, UnsafePath
+from backend.errors import CacheUnreadable, NotWritable, PinRefused, UnsafePath
 from backend.pins.store import PinStore
 from tests.support.pin_lab import (
     KEY,
@@ -167,13 +167,27 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert cache_file(layout).read_bytes() == before
 
 
-def test_a_release_that_was_half_done_and_fails_again_stays_half_done(layout: Layout) -> None:
+def half_released(layout: Layout) -> PinStore:
+    """A store whose pin was being taken back when the process was killed."""
     store = PinStore(layout)
     store.pin(None, KEY, "Cpp-c2")
     before = json.loads(layout.pins.read_bytes())
     (record,) = before["pins"]
     half = {**before, "pins": [], "released": [{**record, "pending": True, "released": 1.0}]}
     layout.pins.write_text(json.dumps(half))
+    return store
+
+
+def test_a_release_that_was_half_done_is_finished_once(layout: Layout) -> None:
+    store = half_released(layout)
+    store.unpin(KEY)
+    assert times(layout) == TIMES
+    with pytest.raises(PinRefused, match="is not pinned"):
+        store.unpin(KEY)
+
+
+def test_a_release_that_was_half_done_and_fails_again_stays_half_done(layout: Layout) -> None:
+    store = half_released(layout)
     cache, whole = cache_file(layout), cache_file(layout).read_bytes()
     cache.write_bytes(b"{")
     with pytest.raises(CacheUnreadable):

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from backend.cache.autotune import raise_ms as high
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, NotWritable, PinRefused, StoreError, UnsafePath
 from backend.model.problem import TuningKey
+from backend.pins.graphs.index import GraphEntry
+from backend.pins.plan import check_agreed
 from backend.pins.store import PinStore
 from tests.support.pin_lab import (
     KEY,
@@ -103,6 +106,20 @@ def test_what_makes_no_sense_is_refused(
     with pytest.raises(PinRefused, match="no cache file"):
         store.pin("../pins", KEY, "mm-c1")
     assert cache_file(layout).read_bytes() == before and store.pins() == ()
+
+
+def test_a_pin_that_would_change_other_files_than_agreed_is_refused(layout: Layout) -> None:
+    plan = PinStore(layout).plan(None, KEY, "Cpp-c2")
+    check_agreed(plan, plan)
+    graph = GraphEntry(layout.root / "fxgraph" / "a", "fxgraph/a", 0.0, 1)
+    for now, why in (
+        (replace(plan, path=layout.autotune / "moved"), r"its times now, .*/moved"),
+        (replace(plan, numbers=3), "written meanwhile: 3 numbers would change"),
+        (replace(plan, precisions=("high",)), "written meanwhile: 2 numbers would change"),
+        (replace(plan, graphs=(graph,)), "meanwhile: 1 compiled graph would be moved aside"),
+    ):
+        with pytest.raises(PinRefused, match=why):
+            check_agreed(plan, now)
 
 
 def test_a_pin_refused_by_a_pin_that_holds(layout: Layout) -> None:

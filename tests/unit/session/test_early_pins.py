@@ -9,10 +9,12 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
+from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from rocm_tui.ingest.records import Seen
 from rocm_tui.render.detail import row_verdict
 from rocm_tui.render.tunings import cells
-from rocm_tui.session.feed import Feed, Inbox, Keeper
+from rocm_tui.session.feed import Feed, Inbox, Keeper, Reconciler
 from rocm_tui.session.in_use import gain, in_use, lead, time_ms
 from rocm_tui.session.model import Row
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
@@ -67,6 +69,8 @@ def test_a_row_waits_for_its_pin_and_never_names_the_unpinned_winner(tmp_path: P
         used = in_use(row)
         assert used is not None and used.hash == "mm-bb" and row.pin_state == "active"
         assert "●" in shown(row)["pin"]
+        feed.inbox.put_records([Seen("/x.jsonl#1", Tuning("bmm"))])
+        until(lambda: len(rows_of(feed)) == 3)
 
 
 def test_the_thread_tells_what_is_pinned_first(tmp_path: Path) -> None:
@@ -99,3 +103,23 @@ def test_pins_that_cannot_be_read_or_are_gone_hold_no_row_back(tmp_path: Path) -
     layout.pins.unlink()
     Keeper(layout, inbox, awaited=True).reconcile(read_only=True)
     assert inbox.take(10)[0].pins == []
+
+
+def test_stop_waits_for_states_that_are_being_reported(tmp_path: Path) -> None:
+    class Slow(Inbox):
+        reported = False
+
+        def put_awaited(self, keys: frozenset[tuple[str, str]]) -> None:
+            time.sleep(0.2)
+            self.reported = True
+
+    layout = Layout(tmp_path)
+    layout.pins.parent.mkdir()
+    layout.pins.write_text("{}")
+    inbox = Slow(lambda: None)
+    reconciler = Reconciler(layout, inbox)
+    reconciler.stop()  # it was not started
+    reconciler = Reconciler(layout, inbox)
+    reconciler.start()
+    reconciler.stop()
+    assert inbox.reported

@@ -102,7 +102,7 @@ def test_a_heading_tells_what_is_known_in_all() -> None:
     assert (known.tunings, known.pinned, known.running, known.measured) == (3, 0, 0, 0)
     assert known.seconds == 10.5 and known.share is None
     assert known.faster == 0, "nothing was measured"
-    heading = Heading("mm", tuple(MIXED[:3]))
+    heading = Heading("mm", tuple(MIXED[:3]), True)
     assert text(heading_line(heading, "op", {})) == "▾ mm  3 tunings · tuning took 10 s"
     unknown = replace(heading, group="", open=False, rows=(MIXED[0],))
     assert text(heading_line(unknown, "device", {})).startswith("▸ device not known  1 tuning ")

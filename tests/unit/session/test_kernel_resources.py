@@ -247,3 +247,9 @@ async def test_the_screen_of_a_cpu_says_unknown(tmp_path: Path) -> None:
         panes = await panes_of(app, pilot, 1)
         await until(pilot, lambda: "a CPU has no such resources" in screen_text(panes.detail))
         assert "VGPR" not in screen_text(panes.detail)
+
+
+def test_an_instance_of_composable_kernel_without_its_block_is_unknown(tmp_path: Path) -> None:
+    choice = Choice("rocm_ck_0", choice_hash("ck", "0" * 32, "M=1"), 0.1, "M=1")
+    (answer,) = KernelResources(tmp_path).of([choice]).values()
+    assert isinstance(answer, Unknown) and "the config of the choice is not known" in answer.reason

@@ -135,6 +135,10 @@ def test_names_that_would_be_the_same_stay_whole() -> None:
     assert shorten("BLOCK_M=16 M=3 w4 s1 kpack=2", 27) == "BLOCK_M=16 M=3 w4 s1…"
 
 
+def test_a_text_that_is_no_config_is_cut_in_the_middle() -> None:
+    assert shorten("BLOCK_M=128, num_warps=4 and more", 20) == "BLOCK_M=12… and more"
+
+
 @pytest.mark.parametrize(
     ("name", "op", "shown"),
     [

@@ -19,6 +19,7 @@ from backend.toolchain.target import Compiler, Target, amdgpu
 from backend.toolchain.targets import find
 from rocm_tui.session.kernel_resources import ResourceUse
 from rocm_tui.session.kernel_source import NoKernelSource, kernel_of, source_of, text_of
+from tests.support.subgraphs import decompose_k
 from tools.resources_table import plain_problem
 
 TARGET = amdgpu("gfx942")
@@ -77,3 +78,10 @@ def test_nothing_is_guessed(layout: Layout, tmp_path: Path) -> None:
     lost = Choice("rocm_triton_1", "rocm_triton-c1", 0.1)
     with pytest.raises(NoKernelSource, match="the module of rocm_triton-c1 is not in"):
         source_of(tuning(lost), lost, SESSION, layout)
+
+
+def test_the_source_of_a_subgraph_is_the_graph_in_its_hash(tmp_path: Path) -> None:
+    graph = Choice("decompose_k_mm_2_split_0", decompose_k(2), 0.1)
+    source = kernel_of(tuning(graph), graph, SESSION, Layout(tmp_path)).source
+    assert (source.name, source.language, source.path) == ("source", "python", None)
+    assert source.text is not None and source.text.endswith("return view")

@@ -337,3 +337,18 @@ def test_what_a_source_told_is_known_behind_a_pin_and_without_one() -> None:
     assert [one.uid for one in model.members(told)] == ["/c/44#1", "/l/a.log#1"]
     model.apply([Dropped("/l/a.log#1")])
     assert model.members(told) == (member,) and len(model.rows()) == 1
+
+
+def test_a_log_of_a_session_joins_the_rows_of_that_session_alone() -> None:
+    own = replace(log(A, B), session="s1", call="x.bmm")
+    (row,) = rows_of(Seen("/s/a#1", event(A, B, 10.0)), Seen("/l/train.log#1", own))
+    assert row.tuning.session == "s1" and row.tuning.call == "x.bmm"
+    other = replace(own, session="s2", call="x.bmm")
+    assert len(rows_of(Seen("/s/a#1", event(A, B, 10.0)), Seen("/l/train.log#1", other))) == 2
+
+
+def test_calls_that_differ_are_not_named() -> None:
+    first, second = (replace(event(A, B, 10.0), call=call) for call in ("x.bmm", "y.bmm"))
+    for views, call in (((first, first), "x.bmm"), ((first, second), "")):
+        (row,) = rows_of(*(Seen(f"/s/{at}#1", view) for at, view in enumerate(views)))
+        assert row.tuning.call == call

@@ -10,6 +10,7 @@ from rocm_tui.session.sessions import (
     find_sessions,
     names,
     required_sessions,
+    script,
     short_names,
 )
 
@@ -74,3 +75,16 @@ def test_names_of_sources_are_as_short_as_keeps_them_apart() -> None:
     again = [sessions[0], sessions[0].replace("9cec", "0cec")]
     assert list(short_names(again).values()) == again, "one pid, twice"
     assert short_names(["", "/"]) == {"": "", "/": "/"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (("/usr/bin/python3", "/home/me/train.py", "--steps=3", "data.py"), "train.py"),
+        (("/usr/bin/python3", "-m", "pkg.train", "other.py"), "pkg.train"),
+        (("/opt/bin/vllm", "serve", "model"), "vllm"),
+        ((), ""),
+    ],
+)
+def test_the_name_of_a_program(argv: tuple[str, ...], name: str) -> None:
+    assert script(Session("1f00", argv=argv)) == name

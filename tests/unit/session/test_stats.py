@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,15 @@ def test_gain_is_against_aten_and_a_failed_choice_never_wins() -> None:
     assert stats.winner(one) == one.choices[0]
     assert stats.tied(one) is False
     assert stats.dtype_of(one) == "bf16"
+
+
+def test_a_choice_of_another_program_has_a_time_and_no_rank() -> None:
+    """The cache keeps the times of all programs; this one did not put the fastest up."""
+    foreign = Choice("triton_mm_0", "triton_mm-c0", 0.1, offered=False)
+    own = tuning(("mm", 0.5), ("triton_mm_1", 0.4), ("triton_mm_2", None))
+    mixed = replace(own, choices=(foreign, *own.choices))
+    assert [choice.label for choice in stats.ranked(mixed)] == ["triton_mm_1", "mm"]
+    assert stats.winner(mixed) == mixed.choices[1]
 
 
 def test_two_per_cent_are_a_tie() -> None:

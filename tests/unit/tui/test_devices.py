@@ -13,7 +13,12 @@ from backend.measure.devices import LatestReading, MachineDevice
 from backend.measure.sensors import DeviceState, SensorReading, Usage
 from rocm_tui.actions import doctor
 from rocm_tui.render.devices import cell, lines
-from rocm_tui.session.device_readings import DeviceReading, device_in_words, settled_reading
+from rocm_tui.session.device_readings import (
+    DeviceReading,
+    device_in_words,
+    settled_reading,
+    troubles,
+)
 from rocm_tui.tui.widgets import device_strip
 from rocm_tui.tui.widgets.device_strip import DeviceStrip
 from tests.support.fake_gpus import GIB, Card, cards
@@ -47,6 +52,18 @@ def test_what_is_not_told_is_a_dash() -> None:
     assert text.count("–") == 5 and "━" not in text
     hung = DeviceReading("1", "MI300X", why="its driver has not answered for 12 s")
     assert cell(hung, 60)[1:] == (("– ", ""), ("its driver has not answered for 12 s", "warn"))
+
+
+def test_each_reason_for_dashes_is_said_once_with_its_devices() -> None:
+    whole = SensorReading(Usage(), DeviceState())
+
+    def latest(label: str, reading: SensorReading | None, why: str = "") -> LatestReading:
+        return LatestReading(MachineDevice(label, "", "", lambda: whole), reading, why)
+
+    assert troubles([latest("0", whole)]) == []
+    hung = [latest(label, None, "its driver hangs") for label in "13"]
+    (fault,) = troubles([latest("0", whole), *hung])
+    assert (fault.source, fault.what) == ("devices 1, 3", "– in the strip: its driver hangs")
 
 
 @pytest.mark.parametrize(
