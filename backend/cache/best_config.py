@@ -15,6 +15,7 @@ order in which they are tried (`hash_configs` of `triton_heuristics.py`).
 from __future__ import annotations
 
 import json
+import keyword
 import math
 import os
 import re
@@ -248,7 +249,38 @@ def config_told(texts: Mapping[str, str], hash: str) -> dict[str, Any] | None:
     if type(warps) is not int or type(stages) is not int:
         return None
     same = described(config_of(constants, warps, stages))[0] == hash
-    return members if same and all(map(_is_value, members.values())) else None
+    return members if same and is_plain(members) else None
+
+
+_WORD = re.compile(
+    r"ieee|none|tf32(?:x3)?|bf16x[369]|\.c[agvs]|\.w[bt]|evict_(?:first|last|normal)|rt(?:ne|z)"
+    r"|(?:torch\.|tl\.)?(?:b?float|u?int|fp|bf|[iu])\d{1,2}(?:e\dm\d\w{0,6}|e\dnv|x\d)?",
+    re.ASCII,
+)
+"""The words of Triton's own options: precisions, types, cache and eviction policies, rounding."""
+_NAME = re.compile(r"[A-Za-z]\w{0,59}", re.ASCII)
+
+
+def is_plain(members: Mapping[str, Any]) -> bool:
+    """Whether names and values may stand in a program's source: Inductor pastes the constants of a
+    config into the Python text of its launcher, and executes that."""
+    names = all(_NAME.fullmatch(name) and not keyword.iskeyword(name) for name in members)
+    return names and all(map(_is_plain_value, members.values()))
+
+
+def _is_plain_value(value: object) -> bool:
+    return _WORD.fullmatch(value) is not None if isinstance(value, str) else _is_value(value)
+
+
+def check_plain(path: Path, data: bytes) -> None:
+    """Raise CacheUnreadable for a config that a program must not execute."""
+    odd = {n: v for n, v in constants_of(load_json(path, data)).items() if not is_plain({n: v})}
+    if odd:
+        name, value = next(iter(odd.items()))
+        raise CacheUnreadable(
+            f"{path} sets {brief(name, 40)!r} to {brief(str(value), 60)!r}, which PyTorch would "
+            "execute as source; move it away"
+        )
 
 
 def _value(text: str) -> Any:
@@ -262,6 +294,7 @@ def with_config(path: Path, data: bytes, config: Mapping[str, Any], found: bool)
     """The content of a file with another config, as Inductor writes it; with `found` as one that
     coordinate descent has found, so that it does not go on. Raises CacheUnreadable."""
     parse(path, data)
+    check_plain(path, data)
     document = load_json(path, data)
     old = constants_of(document)
     new = {name: config.get(name, value) for name, value in document.items()}

@@ -19,6 +19,7 @@ from backend.cache.best_config import (
     MAX_BYTES,
     SUFFIX,
     KernelFiles,
+    check_plain,
     config_told,
     descends,
     with_config,
@@ -62,12 +63,19 @@ class BestConfigFiles:
         """Nothing: each file is checked before it is written."""
 
     def check_new(self, record: PinRecord) -> None:
-        """Raise PinRefused where the config to be written is not known."""
+        """Raise PinRefused where the config to be written is unknown, or where it or a file that
+        it would go into has values other than numbers and Triton's words."""
         if config_told(record.config, record.hash) is None:
             raise PinRefused(
-                f"the config of {brief(record.hash, 80)} is not told, so it cannot be pinned; "
-                "pin one that `rocm-tui show` lists"
+                f"the config of {brief(record.hash, 80)} is unknown, or has values other than "
+                "numbers and Triton's words, so it cannot be pinned; pin one that `rocm-tui show` "
+                "lists"
             )
+        for path in self._paths(record):
+            try:
+                check_plain(path, read_bytes(path, MAX_BYTES))
+            except CacheUnreadable as error:
+                raise PinRefused(str(error)) from error
 
     def numbers(self, record: PinRecord) -> None:
         return None
@@ -138,6 +146,7 @@ class BestConfigFiles:
             with suppress(CacheUnreadable):
                 ours = held.written != held.original and _text(path) == held.written
                 if ours or exchange.is_unfinished(path):
+                    check_plain(path, held.original.encode())
                     count += self._write(path, held.written, held.original)
         return count
 

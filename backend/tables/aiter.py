@@ -23,6 +23,7 @@ from backend.tables import model
 from backend.tables.model import (
     FP8,
     NOT_ITS_FORM,
+    TORN,
     Editing,
     Entry,
     Fields,
@@ -31,7 +32,7 @@ from backend.tables.model import (
     NotARow,
     TableDevice,
     Tuner,
-    finite,
+    milliseconds,
     problem_of_gemm,
     unknown_problem,
 )
@@ -98,10 +99,14 @@ class AiterReader:
         self._extra: tuple[str, ...] = ()
         self._op = ""
         self._needed = 0
+        self._solved = False
 
     @property
     def columns(self) -> tuple[str, ...]:
         return self._columns
+
+    def look_ahead(self, data: bytes) -> None:
+        """Nothing: the header says all."""
 
     def take(self, line: bytes, number: int) -> bool:
         if not line.strip(b", \t"):
@@ -110,13 +115,18 @@ class AiterReader:
             self._begin(_cells(line))
             return False
         cells = len(_cells(line)) if b'"' in line else line.count(b",") + 1
-        if cells < self._needed:
-            raise NotARow(NOT_ITS_FORM)
+        if cells < min(self._needed, len(self._columns)):
+            raise NotARow(TORN if self._solved else NOT_ITS_FORM)
         if cells > len(self._columns):
             raise NotARow("more cells than columns")
         if line.startswith(self._columns[0].encode()) and tuple(_cells(line)) == self._columns:
             raise NotARow("the names of the columns once more")
+        if self._solved and b",," in line and not _solution(self._row(line)):
+            raise NotARow(TORN)
         return True
+
+    def _row(self, line: bytes) -> dict[str, str]:
+        return dict(zip(self._columns, _cells(line), strict=False))
 
     def _begin(self, columns: Sequence[str]) -> None:
         form = _form_of(columns)
@@ -128,12 +138,15 @@ class AiterReader:
         self._extra = tuple(name for name in columns if name not in apart)
         self._op = _op_of(form, columns, self._name)
         self._needed = 1 + max(at for at, name in enumerate(columns) if name in form.key)
+        solved = [at for at, name in enumerate(columns) if name in _SOLVED]
+        self._solved = bool(solved)
+        # A row that ends early may be cut: its last cell is none to rely on.
+        self._needed = max(self._needed, *(at + 2 for at in solved)) if solved else self._needed
 
     def entry(self, line: bytes, number: int, start: int) -> Entry:
         """A row with fewer cells than columns lacks the last ones, as for AITER's own reader."""
-        row = dict(zip(self._columns, _cells(line), strict=False))
-        us = finite(row.get("us", ""))
-        timed = us is not None and us > 0  # 0 stands where nothing was timed
+        row = self._row(line)
+        ms = milliseconds(row.get("us", ""), 1000)  # 0 stands where nothing was timed
         units = row.get("cu_num", "").strip()
         return Entry(
             number,
@@ -142,13 +155,13 @@ class AiterReader:
             self._op,
             tuple([(name, _told(row[name])) for name in self._key]),
             _solution(row),
-            us / 1000 if us is not None and timed else None,
+            ms,
             TableDevice(row.get("gfx", "").strip(), int(units) if _is_size(units) else None),
             tuple(
                 [
                     (name, row[name])
                     for name in self._extra
-                    if name in row and not (timed and name == "us")
+                    if name in row and not (ms is not None and name == "us")
                 ]
             ),
         )
@@ -198,6 +211,10 @@ def _solution(row: Mapping[str, str]) -> str:
 _KERNELS = ("kernelName", "kernelName1", "kernelName2")
 _PARTS = (("block_m", ""), ("BV", ""), ("ksplit", "0"), ("splitK", "0"))
 _UNNAMED = frozenset({"", "nan", "none", "null"})
+_SOLVED = frozenset(
+    (*_KERNELS, *(name for name, _ in _PARTS), "libtype", "solidx", "kernelId", "us")
+)
+"""Columns without which a row says neither which solution was taken nor how fast it is."""
 
 
 def _told(cell: str) -> str:

@@ -23,6 +23,7 @@ from backend.tables.model import (
     FP8,
     HIPBLASLT,
     NOT_ITS_FORM,
+    TORN,
     Entry,
     Fields,
     Gemm,
@@ -30,7 +31,7 @@ from backend.tables.model import (
     NotARow,
     TableDevice,
     Tuner,
-    finite,
+    milliseconds,
     problem_of_gemm,
     unknown_problem,
 )
@@ -171,6 +172,8 @@ _NO_HEADER = (
 )
 """The places of a row without a header. The one without a name is of two options of the run."""
 _OPTION = _NO_HEADER.index("")
+_ROW = (b"N,", b"T,", b"C,")
+"""How a row begins."""
 
 
 class HipblasltReader:
@@ -191,6 +194,9 @@ class HipblasltReader:
     def columns(self) -> tuple[str, ...]:
         """The names of the last header."""
         return self._headers[-1] if self._headers else ()
+
+    def look_ahead(self, data: bytes) -> None:
+        """Nothing: each header stands above its rows."""
 
     def take(self, line: bytes, number: int) -> bool:
         line = line.strip()
@@ -213,9 +219,10 @@ class HipblasltReader:
             told = self._printed.setdefault(self._row, {})
             told[f"solution_{printed[1].decode()}"] = printed[2].decode("utf-8", "replace")
             return False
-        if self._git is None and not line.startswith((b"N,", b"T,", b"C,")):
+        if self._git is None and not line.startswith(_ROW):
             return False  # what else a console shows
-        raise NotARow(NOT_ITS_FORM)
+        cut = line.startswith(_ROW) and line.count(b",") + 1 < len(self.columns or _NO_HEADER)
+        raise NotARow(TORN if cut else NOT_ITS_FORM)
 
     def _header(self, number: int, cells: list[str]) -> tuple[str, ...]:
         """The names above a row."""
@@ -229,7 +236,6 @@ class HipblasltReader:
         row = dict(zip(self._header(number, cells), (cell.strip() for cell in cells), strict=False))
         row |= self._printed.get(number, {})
         index = next((row[name] for name in INDEX if name in row), "")
-        us = finite(row.get("us", ""))
         return Entry(
             number,
             start,
@@ -237,7 +243,7 @@ class HipblasltReader:
             "gemm",
             tuple((name, row.get(name, "")) for name in KEY),
             row.get("solution_name") or index,
-            None if us is None else us / 1000,
+            milliseconds(row.get("us", ""), 1000),
             _device(row),
             tuple((name, told) for name, told in row.items() if name not in KEY),
         )
@@ -246,7 +252,7 @@ class HipblasltReader:
 def _is_row(line: bytes, columns: tuple[str, ...]) -> bool:
     if columns:
         return line.count(b",") + 1 == len(columns)
-    return line.count(b",") + 1 == len(_NO_HEADER) and line.startswith((b"N,", b"T,", b"C,"))
+    return line.count(b",") + 1 == len(_NO_HEADER) and line.startswith(_ROW)
 
 
 def _device(row: Mapping[str, str]) -> TableDevice:

@@ -42,13 +42,14 @@ from backend.tables.model import (
     MIOPEN,
     NOT_ITS_FORM,
     SQLITE,
+    TORN,
     Entry,
     Fields,
     NotAProblem,
     NotARow,
     TableDevice,
     Tuner,
-    finite,
+    milliseconds,
     unknown_problem,
 )
 
@@ -310,6 +311,10 @@ _DEVICE = re.compile(
 )
 _ALGORITHM = "miopen"
 """How all algorithms are called."""
+_TIMES = re.compile(r"\.u?fdb\.txt\Z")
+_TIMED = re.compile(rb"[=;](?:miopen[^:;\n]*:[^,;\n]*,[^,;\n]*,|[^:;\n]*:[^,;\n]*,[^,;\n]*,miopen)")
+"""A solver with its time, whose end is the algorithm's name."""
+_HEAD = 64 << 10
 
 
 class MiopenReader:
@@ -319,7 +324,12 @@ class MiopenReader:
     columns: tuple[str, ...] = ()
 
     def __init__(self, path: str = "") -> None:
-        self._device = device_of(PurePath(path).name)
+        name = PurePath(path).name
+        self._device = device_of(name)
+        self._times = _TIMES.search(name) is not None
+
+    def look_ahead(self, data: bytes) -> None:
+        self._times = self._times or _TIMED.search(data[:_HEAD]) is not None
 
     def take(self, line: bytes, number: int) -> bool:
         _, equals, values = line.partition(b"=")
@@ -327,6 +337,8 @@ class MiopenReader:
             return False
         if b":" not in values:
             raise NotARow(NOT_ITS_FORM)
+        if self._times and not _TIMED.match(b";" + values.rstrip(b"; \t").rpartition(b";")[2]):
+            raise NotARow(TORN)
         return True
 
     def entry(self, line: bytes, number: int, start: int) -> Entry:
@@ -358,14 +370,15 @@ def device_of(name: str) -> TableDevice:
 
 
 def _solver(part: str) -> tuple[str, float | None, str]:
-    """A solver, its milliseconds, and what else is told of it."""
+    """A solver, its milliseconds, and its other cells; a time that is none is among these."""
     id, _, told = part.partition(":")
     cells = told.split(",")
     if id.startswith(_ALGORITHM) and len(cells) > 2:
-        return cells[0], finite(cells[1]), ",".join(cells[2:])
+        id, *cells = cells
     if len(cells) > 2 and cells[2].startswith(_ALGORITHM):
-        return id, finite(cells[0]), ",".join(cells[1:])
-    return id, None, told
+        ms = milliseconds(cells[0])
+        return id, ms, ",".join(cells if ms is None else cells[1:])
+    return id, None, ",".join(cells)
 
 
 def _problem(entry: Entry) -> Problem:

@@ -18,7 +18,6 @@ problem of torch, row by row, that led to it.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from array import array
@@ -26,7 +25,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from math import isfinite
 from pathlib import Path
 from typing import Protocol, overload
 
@@ -40,6 +38,9 @@ MAX_LINE = 16 << 10
 """Bytes. What is longer is no line of a table of lines."""
 BOM = b"\xef\xbb\xbf"
 TOO_LONG = "a line that is too long"
+TORN = "a torn row, whose solution or end is missing"
+SHORTEST_MS, LONGEST_MS = 1e-6, 1e7
+"""A nanosecond, and nearly three hours: no kernel takes less or more."""
 
 
 class NotARow(Exception):
@@ -140,6 +141,10 @@ class Lines(Protocol):
     @property
     def columns(self) -> tuple[str, ...]: ...
 
+    def look_ahead(self, data: bytes) -> None:
+        """Learn from the file, or its beginning, what it says of the lines that stand first."""
+        ...
+
     def take(self, line: bytes, number: int) -> bool:
         """Whether the line of this number, without its end, is a row; what is not is remembered if
         it says something of the rows behind it. Cheap: for each line once, in their order (a last
@@ -226,17 +231,19 @@ class _Rows(Sequence[Entry]):
         return self._lines.entry(line.rstrip(b"\r"), number, start)
 
 
-def finite(text: str) -> float | None:
-    """The number; None where it is none, or infinite."""
+def milliseconds(text: str, per_ms: int = 1) -> float | None:
+    """The time that a cell has in units of which `per_ms` are a millisecond; None for no number,
+    and for one that is no kernel's time: 0, below it, infinite, of absurd size."""
     try:
-        number = float(text)
+        ms = float(text) / per_ms
     except ValueError:
         return None
-    return number if isfinite(number) else None
+    return ms if SHORTEST_MS <= ms < LONGEST_MS else None
 
 
 def table_of(tuner: str, lines: Lines, data: bytes, path: str) -> Table:
     """All of a file that is read line by line."""
+    lines.look_ahead(data)
     rows = _Rows(data, lines)
     problems: list[Fault] = []
     start = 0
@@ -313,7 +320,7 @@ def editable_word(name: str, value: str) -> str:
 
 def editable_time(name: str, value: str) -> str:
     """The text of a time. Raises NotEditable."""
-    if not (_NUMBER.fullmatch(value) and 0 < float(value) < math.inf):
+    if not _NUMBER.fullmatch(value) or milliseconds(value, 1 if name == "ms" else 1000) is None:
         raise NotEditable(f"{brief(value, 60)!r} is no time ({name})")
     return value
 

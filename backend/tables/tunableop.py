@@ -12,9 +12,9 @@ stands behind a row.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
 from backend.errors import brief
@@ -23,7 +23,10 @@ from backend.tables import model
 from backend.tables.model import (
     BOM,
     FP8,
+    LONGEST_MS,
     NOT_ITS_FORM,
+    SHORTEST_MS,
+    TORN,
     Editing,
     Entry,
     Fields,
@@ -33,7 +36,7 @@ from backend.tables.model import (
     Table,
     TableDevice,
     Tuner,
-    finite,
+    milliseconds,
     problem_of_gemm,
     table_of,
     unknown_problem,
@@ -42,6 +45,10 @@ from backend.tables.model import (
 _BEGINS = re.compile(rb"^(?:[A-Za-z0-9]{1,40}TunableOp_|Validator,)", re.MULTILINE)
 """How a line of such a file begins."""
 _BLAS = b"BLAS_PARAMS:"
+_VALIDATORS = re.compile(rb"^(?:\xef\xbb\xbf)?Validator,", re.MULTILINE)
+_RESULT = re.compile(rb"TunableOp_[^,\n]*,[^,\n]*,(?!BLAS_PARAMS:)")
+"""What no untuned list of PyTorch's has."""
+_TIMED = re.compile(rb"TunableOp_[^,\n]*,[^,\n]*,[^,\n]+,[^,\n]*\d")
 _OPS = {
     "GemmTunableOp": "mm",
     "GemmStridedBatchedTunableOp": "bmm",
@@ -87,18 +94,29 @@ class TunableOpReader:
     def __init__(self, path: str = "") -> None:
         self._facts: list[tuple[str, str]] = []
         self._device = TableDevice()
+        self._results = self._timed = False
+        self._untuned = "untuned" in PurePath(path).name  # as PyTorch calls its lists
 
     @property
     def facts(self) -> Fields:
         """The validators."""
         return tuple(self._facts)
 
+    def look_ahead(self, data: bytes) -> None:
+        validators = not self._untuned and _VALIDATORS.search(data) is not None
+        self._results = validators or _RESULT.search(data) is not None
+        self._timed = self._results and _TIMED.search(data) is not None
+
     def take(self, line: bytes, number: int) -> bool:
         cells = line.split(b",", 4)
         if b"TunableOp_" in cells[0] and len(cells) > 1:
+            if self._is_torn(line, cells):
+                raise NotARow(TORN)
             if len(cells) == 2 or cells[2].startswith(_BLAS):
                 return True
-            if len(cells) > 3 and _is_time(cells[3]):
+            self._results = True
+            if len(cells) > 3 and cells[2] and _is_time(cells[3]):
+                self._timed = True
                 return True
             if SOLUTION.fullmatch(_text(cells[2])):
                 return True  # PyTorch takes it too, with a time of 0
@@ -109,7 +127,17 @@ class TunableOpReader:
             return False
         raise NotARow(NOT_ITS_FORM)
 
+    def _is_torn(self, line: bytes, cells: Sequence[bytes]) -> bool:
+        """Whether a row ends early, or the next one is behind what is left of it. Beside rows that
+        have a time one without it is cut, and so may be the word that is its last one."""
+        if line.count(b"TunableOp_") > 1:
+            return True
+        if len(cells) == 2 or cells[2].startswith(_BLAS):
+            return self._results
+        return len(cells) == 3 and (self._timed or not SOLUTION.fullmatch(_text(cells[2])))
+
     def _validate(self, name: str, value: str) -> None:
+        self._results = self._results or not self._untuned
         self._facts.append((name, value))
         if name == "GCN_ARCH_NAME":
             self._device = TableDevice(value.partition(":")[0], None, value)
@@ -120,7 +148,7 @@ class TunableOpReader:
         solution, ms, behind = "", None, ""
         if len(cells) > 2 and not cells[2].startswith("BLAS_PARAMS:"):
             solution, behind = cells[2], "".join(cells[4:])
-            ms = finite(cells[3]) if len(cells) > 3 else None
+            ms = milliseconds(cells[3]) if len(cells) > 3 else None
         elif len(cells) > 2:
             behind = ",".join(cells[2:])
         blas = behind.removeprefix("BLAS_PARAMS:").strip() if behind else ""
@@ -300,7 +328,7 @@ def check_row(row: TunedRow) -> None:
     """Raises NotMergeable for what would be no row of such a file."""
     if not (is_product(f"{row.op},{row.params}") and SOLUTION.fullmatch(row.solution)):
         raise NotMergeable(f"{brief(','.join(row[:3]), 200)!r} is no row of TunableOp's")
-    if not 0 < row.ms < math.inf:
+    if not SHORTEST_MS <= row.ms < LONGEST_MS:
         raise NotMergeable("no candidate ran")
 
 

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from backend.disk.safe import open_regular
+from backend.disk.safe import open_regular, read_head
 from backend.errors import CacheUnreadable
 from backend.model.problem import Problem
 from backend.tables import hipblaslt
@@ -23,7 +23,7 @@ from backend.tables.model import (
     Tuner,
     problem_of_gemm,
 )
-from backend.tables.registry import tuner_at
+from backend.tables.registry import HEAD, tuner_at
 
 Reader = Callable[[bytes], Problem | None]
 """What a line asks for, None for nothing; raises NotAProblem or NotARow."""
@@ -93,6 +93,7 @@ def _problems(gemm_of: Callable[[str], Gemm | None]) -> Reader:
 def _entries(tuner: Tuner, path: Path) -> Reader:
     assert tuner.lines is not None
     lines = tuner.lines(str(path))
+    lines.look_ahead(read_head(path, HEAD))
     known: dict[tuple[object, ...], Problem] = {}
     numbers = count(1)
 

@@ -5,6 +5,7 @@ Loaders of JSON tables take the nearest step, or the first that is not smaller.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -193,41 +194,47 @@ _FLOOR_MS = 0.005
 
 
 def no_time(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A time of 0, below it, or that is no number."""
-    if not sheet.is_tuned:
-        return
-    for row in sheet.rows:
-        written = _written_time(sheet, row)
-        if written is None:
-            if sheet.tuner == "tunableop" and row.entry.solution:
-                what = "without a time that can be read: PyTorch takes the solution all the same"
-                yield Hit(row.line, what, "mend them, or tune them again")
+    """A time that no kernel takes: 0, below it, infinite, of absurd size, or no number."""
+    for row in sheet.rows if sheet.is_tuned else ():
+        word = _time_as_written(sheet, row)
+        if word is None:
             continue
-        if written <= 0:
-            aiter = sheet.tuner == "aiter"
-            todo = (
-                "a merge keeps the smallest time of a key, so they win; tune them" if aiter else ""
-            )
-            yield Hit(row.line, f"with a time of {written:g}", todo or "tune them again")
-        elif written != written:
+        try:
+            written = float(word)
+        except ValueError:
+            what = "without a time that can be read"
+            if sheet.tuner == "tunableop":
+                what += ": PyTorch takes the solution all the same"
+            yield Hit(row.line, what, "mend them, or tune them again")
+            continue
+        if math.isnan(written):
             what = "whose time is nan, as a pin leaves it: none was taken of the solution"
             yield Hit(row.line, what, level="note")
-        elif written == float("inf"):
-            yield Hit(row.line, "with a time that is inf", "nothing ran there; tune them again")
+        elif written <= 0:
+            aiter = sheet.tuner == "aiter"
+            todo = "a merge keeps the smallest time of a key, so they win; tune them"
+            yield Hit(row.line, f"with a time of {written:g}", todo if aiter else _AGAIN)
+        elif math.isinf(written):
+            yield Hit(row.line, "with a time that is inf", f"nothing ran there; {_AGAIN}")
+        else:
+            yield Hit(row.line, f"with a time of {written:g}, which no kernel takes", _AGAIN)
 
 
-def _written_time(sheet: Sheet, row: SheetRow) -> float | None:
-    """The time as it is written, in any unit; None where none has to be."""
-    if row.entry.ms is not None and row.entry.ms > 0:
-        return row.entry.ms
-    if sheet.tuner == "tunableop":
-        word = sheet.table.text(row.entry).decode("utf-8", "replace").split(",")[3:4]
-    else:
-        word = [row.cells["us"]] if "us" in row.cells else []
-    try:
-        return float(word[0]) if word and word[0].strip() else None
-    except ValueError:
+_AGAIN = "tune them again"
+
+
+def _time_as_written(sheet: Sheet, row: SheetRow) -> str | None:
+    """The cell of a time that is none, empty where it is missing; None where no time has to be."""
+    entry = row.entry
+    if sheet.tuner == "miopen":
+        solvers = (values.split(",") for _, values in entry.extra)
+        return next((one[0] for one in solvers if one[2:] and one[2].startswith("miopen")), None)
+    if not entry.solution or entry.ms is not None:
         return None
+    if sheet.tuner == "tunableop":
+        cells = sheet.table.text(entry).decode("utf-8", "replace").split(",")
+        return cells[3] if len(cells) > 3 else ""
+    return row.cells.get("us")
 
 
 def above_peak(sheet: Sheet, given: Given) -> Iterator[Hit]:

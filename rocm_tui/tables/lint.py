@@ -54,6 +54,11 @@ RULES: tuple[LintRule, ...] = (
         "unreadable", "error", "a line that is no row of its table",
         "pandas.read_csv, json.load", loader_rules.unreadable,
     ),
+    LintRule("no-rows", "warning", "a table without a row", "", loader_rules.no_rows),
+    LintRule(
+        "short-row", "warning", "AITER: a row with fewer cells than the header names",
+        "pandas.read_csv", loader_rules.short_row,
+    ),
     LintRule(
         "unused-row", "warning", "a row that no call comes to",
         f"{_AITER} aiter/fused_moe.py get_padded_M; hipBLASLt UserDrivenTuningParser.cpp",
@@ -108,7 +113,7 @@ RULES: tuple[LintRule, ...] = (
         "get_config_file_name of vLLM 0.33 and SGLang 0.5.23", ladder_rules.file_name,
     ),
     LintRule(
-        "no-time", "warning", "a time of 0, below it, or that is no number",
+        "no-time", "warning", "a time that no kernel takes: 0, infinite, absurd, no number",
         f"{_AITER} aiter/jit/core.py: the smallest us of a key is kept", ladder_rules.no_time,
     ),
     LintRule(

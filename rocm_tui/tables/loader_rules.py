@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from backend.counted import counted
 from backend.tables.hipblaslt import INDEX
-from backend.tables.model import BOM, TableDevice
+from backend.tables.model import BOM, TORN, TableDevice
 from backend.tables.tunableop import is_of_layout
 from rocm_tui.tables.device import may_be
 from rocm_tui.tables.findings import Given, Hit, Level
@@ -197,7 +197,37 @@ def unreadable(sheet: Sheet, given: Given) -> Iterator[Hit]:
     for fault in sheet.table.problems:
         level: Level | None = None if fails or sheet.tuner == "moe" else "warning"
         todo = "AITER's reader may stop at it; mend it or take it out" if fails else "mend it"
+        if fault.what == TORN:
+            todo = f"{_TORN.get(sheet.tuner, 'take it out')}, or tune it again"
         yield Hit(fault.line, f"unreadable: {fault.what}", todo, subject="line", level=level)
+
+
+_TORN = {
+    "tunableop": "PyTorch could not parse line, or takes what is left of it: take it out",
+    "aiter": "AITER reads nan where cells are missing: take it out",
+}
+
+
+def no_rows(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """A table that begins as one, and has nothing in it."""
+    table = sheet.table
+    if table.entries or any(fault.line is None for fault in table.problems):
+        return
+    beside = "its validators alone" if table.facts else "the names of its columns alone"
+    what = f"no row is there, {beside}" if table.facts or table.columns else "no row is there"
+    untuned = sheet.tuner == "aiter" and "us" not in table.columns
+    todo = "" if untuned else "tune, or leave the file out"
+    yield Hit(None, what, todo, subject="", level="note" if untuned else None)
+
+
+def short_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """Rows of AITER's that were written for another header, or cut behind their solution."""
+    if sheet.tuner != "aiter" or not sheet.is_tuned:
+        return
+    for row in sheet.rows:
+        if sheet.table.text(row.entry).count(b",") + 1 < len(sheet.table.columns):
+            what = "with fewer cells than columns: their last ones are under other names"
+            yield Hit(row.line, what, "let AITER's tuner write them again")
 
 
 def unused_row(sheet: Sheet, given: Given) -> Iterator[Hit]:

@@ -82,7 +82,7 @@ class TableReader:
         self._complaints = Complaints(source, MOST_PROBLEMS)
         self._whole = WholeLines(MAX_LINE)
         self._number = 1
-        self._open = False
+        self._open = self._begun = False
         self.share, self._full = RowQuota(source), False
         self._last: tuple[bytes, Entry] | None = None
 
@@ -90,6 +90,9 @@ class TableReader:
         """The rows that end in `data`."""
         if self._full:
             return []
+        if not self._begun:
+            self._lines.look_ahead(data)
+            self._begun = True
         self._open = True
         records, dropped = list[Record](), self._whole.dropped
         for line in self._whole.feed(data):

@@ -44,7 +44,7 @@ def files(tmp_path: Path) -> Path:
     kernel = SharedPin("triton", "[]", "", "triton_config-1", "c", Machine())
     texts = {
         "rank0.csv": SAME + OTHER + FP8,
-        "rank1.csv": "Validator,PT_VERSION,2.13.0\n" + SAME,
+        "untuned1.csv": "Validator,PT_VERSION,2.13.0\n" + SAME,
         "aiter.csv": AITER,
         "train.log": BLOCK + CALL + CALL,
         "pins.json": share_text(PinExport((pin,))),
@@ -65,7 +65,7 @@ def dry(
 
 
 def test_ranks_ask_for_one_product(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found, errors = dry(files, ["rank0.csv", "rank1.csv", "aiter.csv"], capsys)
+    code, found, errors = dry(files, ["rank0.csv", "untuned1.csv", "aiter.csv"], capsys)
     assert code == 0
     assert [(one["op"], one["calls"]) for one in found["problems"]] == [("mm", 3), ("addmm", 1)]
     assert found["problems"][0]["strides"] == [[1024, 1], [1, 1024]]
@@ -104,7 +104,7 @@ def test_one_of_them_by_its_id(files: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_fleet_begins_with_what_is_asked_for_most(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, found, _ = dry(files, ["rank0.csv", "rank1.csv"], capsys, "--fleet", "local:2")
+    code, found, _ = dry(files, ["rank0.csv", "untuned1.csv"], capsys, "--fleet", "local:2")
     told = [(unit["title"].split()[0], unit["calls"]) for unit in found["units"]]
     assert code == 0 and told == [("mm", 2.0), ("addmm", 1.0)]
     assert dry(files, ["missing.csv"], capsys)[0] == 1

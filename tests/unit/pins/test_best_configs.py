@@ -128,7 +128,7 @@ def test_a_config_that_nobody_tells_cannot_be_pinned(store: PinStore) -> None:
     before = file.read_bytes()
     hash, _ = config(512)
     for members in ({}, config(256)[1], {"XBLOCK": "512"}):
-        with pytest.raises(PinRefused, match="is not told"):
+        with pytest.raises(PinRefused, match="is unknown, or has values other"):
             store.pin(None, key_of(file), hash, config=members)
     assert file.read_bytes() == before and store.pins() == ()
 
@@ -195,3 +195,73 @@ def test_an_import_tells_that_the_list_of_configs_is_another(
     old = text.replace(b'"lists"', b'"not_known"')  # as it was exported before
     (step,) = steps_of(parse_share(old, "file").pins, Machine(), PinStore(roots["here"]))
     assert step.action == "pin" and "another list" not in step.detail
+
+
+CODE = "1) or __import__('os').system('true') or (1"
+
+
+def with_value(value: object, name: str = "XBLOCK") -> tuple[str, dict[str, str]]:
+    hash = described(config_of({name: value}, 4, 1))[0]
+    return hash, {name: str(value), "num_warps": "4", "num_stages": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("XBLOCK", CODE),
+        ("XBLOCK", "exit"),
+        ("XBLOCK", "breakpoint()"),
+        ("XBLOCK", "tf32;x"),
+        ("XBLOCK", ""),
+        ("lambda", 1),
+        ("X BLOCK", 1),
+        ("__class__", 1),
+    ],
+)
+def test_code_in_a_config_is_never_pinned(store: PinStore, name: str, value: object) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config())
+    before = file.read_bytes()
+    hash, members = with_value(value, name)
+    with pytest.raises(PinRefused, match="numbers and Triton's words"):
+        store.pin(None, key_of(file), hash, config=members)
+    assert file.read_bytes() == before and store.pins() == ()
+
+
+@pytest.mark.parametrize("value", [True, 64, None, "tf32", "torch.bfloat16", "fp8e4nv", ".cg"])
+def test_numbers_and_words_of_triton_are_pinned(store: PinStore, value: object) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config(kpack=value))
+    key = key_of(file)
+    hash = described(config_of({"XBLOCK": 512, "kpack": value}, 4, 1))[0]
+    members = {
+        "XBLOCK": "512",
+        "kpack": json.dumps(value) if value is None or value is True else str(value),
+    }
+    store.pin(None, key, hash, config={**members, "num_warps": "4", "num_stages": "1"})
+    assert json.loads(file.read_bytes())["kpack"] == value
+    assert json.loads(file.read_bytes())["XBLOCK"] == 512
+
+
+def test_a_file_with_code_in_it_is_no_place_for_a_pin(store: PinStore) -> None:
+    """The members beside the pinned ones would stay in the file, and come back with `unpin`."""
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config(kpack=CODE))
+    before, (hash, members) = file.read_bytes(), config(512)
+    with pytest.raises(PinRefused, match="which PyTorch would execute as source"):
+        store.pin(None, key_of(file), hash, config=members)
+    assert file.read_bytes() == before and store.pins() == ()
+
+
+def test_unpin_puts_no_code_back(store: PinStore) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config())
+    key, (hash, members) = key_of(file), config(512)
+    store.pin(None, key, hash, config=members)
+    pins = json.loads(store.layout.pins.read_bytes())
+    text = json.dumps(pins).replace('\\"XBLOCK\\": 256', f'\\"XBLOCK\\": \\"{CODE}\\"')
+    assert CODE in text
+    store.layout.pins.write_text(text)
+    held = file.read_bytes()
+    PinStore(store.layout).unpin(key)
+    assert file.read_bytes() == held

@@ -6,7 +6,7 @@ import pytest
 
 from backend.model.problem import Problem
 from backend.tables.aiter import FUSED
-from backend.tables.model import FP8, NOT_ITS_FORM, Entry, NotAProblem, Table, TableDevice
+from backend.tables.model import FP8, NOT_ITS_FORM, TORN, Entry, NotAProblem, Table, TableDevice
 from backend.tables.registry import parse, problem_of_entry
 
 BF16_COLUMNS = (
@@ -66,7 +66,10 @@ def test_a_solution_without_a_name_is_its_index() -> None:
     assert taken("torch,0,0,1.0,nan,0.0,1,1") == "torch 0"
 
 
-@pytest.mark.parametrize(("us", "left"), [("0", "0"), ("inf", "inf"), ("", ""), ("x", "x")])
+@pytest.mark.parametrize(
+    ("us", "left"),
+    [("0", "0"), ("inf", "inf"), ("1e300", "1e300"), ("1e-9", "1e-9"), ("", ""), ("x", "x")],
+)
 def test_what_is_no_time_is_told_as_it_is_written(us: str, left: str) -> None:
     entry = only(f"{BF16_COLUMNS}\n{BF16_ROW}asm,7,4,{us},name,0.0,9.1,800.0")
     assert entry.ms is None and ("us", left) in entry.extra
@@ -124,9 +127,42 @@ def test_a_fused_mixture_of_experts() -> None:
 
 
 def test_a_row_with_fewer_cells_lacks_the_last_ones() -> None:
-    text = f"{BF16_COLUMNS}\n{BF16_ROW}asm,7,4,12.5,bf16_128x64"
+    text = f"{BF16_COLUMNS}\n{BF16_ROW}asm,7,4,12.5,bf16_128x64,0.0"
     entry = only(text)
-    assert entry.extra[-1] == ("kernelName", "bf16_128x64") and entry.ms == 0.0125
+    assert entry.extra[-1] == ("err_ratio", "0.0") and entry.ms == 0.0125
+
+
+WHOLE = f"{BF16_ROW}asm,7,4,12.5,bf16_128x64,0.0,9.1,800.0"
+NEEDED = len(f"{BF16_ROW}asm,7,4,12.5,bf16_128x64,")
+
+
+@pytest.mark.parametrize("cut", range(30, len(WHOLE), 3))
+@pytest.mark.parametrize("behind", ["", "\n", f"\n{WHOLE}\n"])
+def test_a_row_of_results_that_was_cut_is_no_entry(cut: int, behind: str) -> None:
+    """Its last cell may be cut too, so it is an entry only where that is behind all that counts."""
+    found = table(f"{BF16_COLUMNS}\n{WHOLE}\n{WHOLE[:cut]}{behind}")
+    assert {(each.solution, each.ms) for each in found.entries} == {
+        ("asm bf16_128x64, splitK 4", 0.0125)
+    }
+    torn = [fault for fault in found.problems if fault.what == TORN]
+    assert bool(torn) is (cut < NEEDED)
+    assert len(found.entries) + len(torn) == (3 if len(behind) > 1 else 2)
+
+
+@pytest.mark.parametrize("name", ["a8w8_blockscale_tuned_gemm.csv", "mine.csv"])
+def test_a_row_without_its_solution_is_torn(name: str) -> None:
+    columns = "gfx,cu_num,M,N,K,libtype,kernelId,splitK,us,kernelName,tflops,bw,errRatio"
+    whole = "gfx942,304,16,1024,3072,ck,1,0,7.1,a8w8_x,14.18,300.0,0.0"
+    for torn in (
+        "gfx942,304,32,1024,30",
+        "gfx942,304,32,1024,3072",
+        "gfx942,304,32,1024,3072,",
+        "gfx942,304,32,1024,3072,,,,,,,,",
+        "gfx942,304,32,1024,3072,ck,1,0,7.1,a8w8_",
+    ):
+        found = table(f"{columns}\n{whole}\n{torn}\n{whole}", name)
+        assert [(fault.line, fault.what) for fault in found.problems] == [(3, TORN)]
+        assert [each.line for each in found.entries] == [2, 4]
 
 
 def test_lines_that_are_no_rows() -> None:

@@ -3,8 +3,11 @@ well; the faults are those that people reported."""
 
 from __future__ import annotations
 
+import csv
 import json
 import random
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from backend.tables.model import TableDevice
 from backend.tables.registry import parse
 from rocm_tui.tables.findings import Finding, Given
 from rocm_tui.tables.lint import RULE_IDS, RULES, lint
+from tests.support.places import CORPUS, TABLES
 
 MI300X = TableDevice("gfx942", 304)
 VALIDATORS = (
@@ -148,6 +152,148 @@ def test_a_byte_order_mark_hides_the_first_word() -> None:
         json.loads(ladder)
     found = only([one for one in linted((name, ladder)) if one.rule == "line-ends"], "line-ends")
     assert "json.load fails" in found.text
+
+
+EMPTY = {
+    "header of bf16": BF16,
+    "header and blank lines": FMOE + "\n\r\n,,,\n",
+    "header without an end": BF16.rstrip(),
+    "validators": VALIDATORS,
+    "one validator": "Validator,PT_VERSION,2.9.0",
+    "columns of hipBLASLt": "Git Version: abc1234\ntransA,transB,batch_count,m,n,k,us\n",
+    "a ladder": ("/t/E=8,N=64,device_name=AMD_Instinct_MI300X.json", "{}"),
+    "a ladder's version": ("/t/E=8,N=64,device_name=X.json", '{"triton_version": "3.4.0"}'),
+}
+
+
+@pytest.mark.parametrize("file", EMPTY.values(), ids=EMPTY)
+def test_a_table_without_a_row_is_no_table_without_a_fault(file: str | tuple[str, str]) -> None:
+    found = only([one for one in linted(file) if one.rule != "step-name"], "no-rows")
+    assert (found.level, found.line) == ("warning", None)
+    assert found.text.startswith("no row is there")
+
+
+def test_an_untuned_list_may_be_empty() -> None:
+    assert (
+        only(linted("M,N,K,bias,dtype,outdtype,scaleAB,bpreshuffle\n"), "no-rows").level == "note"
+    )
+
+
+def test_torn_rows_are_counted_and_named() -> None:
+    torn = "GemmTunableOp_Half_TN,tn_4096_2_51\n"
+    (found,) = linted(VALIDATORS + torn + TUNABLEOP[len(VALIDATORS) :] + torn * 2 + torn.rstrip())
+    assert (found.rule, found.level, found.line, found.count) == ("unreadable", "warning", 6, 4)
+    assert "torn row" in found.text and "could not parse line" in found.todo
+    found = only(linted(BF16 + row(1) + "gfx942,304,2,4096,40"), "unreadable")
+    assert (found.level, found.line, "torn row" in found.text) == ("error", 3, True)
+    alone = linted(VALIDATORS + torn)
+    assert {one.rule for one in alone} == {"unreadable", "no-rows"}
+
+
+def test_a_row_that_ends_behind_its_solution_is_short() -> None:
+    cut = row(2).rpartition(",")[0]
+    found = only(linted(BF16 + row(1) + cut), "short-row")
+    assert (found.level, found.line) == ("warning", 3)
+    last = "M,N,K,libtype,solidx,us,gfx,cu_num\n1,2,3,ck,1,5.0,gfx942,304\n"
+    assert [one for one in linted(last) if one.rule == "short-row"] == []
+
+
+@pytest.mark.parametrize("time", ["0", "-2", "inf", "1e300", "1e-30", "soon", ""])
+def test_a_time_that_no_kernel_takes_is_found_in_each_form(time: str) -> None:
+    hipblaslt = (
+        "Git Version: abc1234\ntransA,transB,batch_count,m,n,k,us,solution_index,solution_name\n"
+    )
+    fdb = "64-28-30-3x3-96-14-15-8-1x1-2x2-1x1-0-NCHW-FP16-F={}:{},0,miopenConvolutionFwdAlgoGEMM\n"
+    for file in (
+        BF16 + row(1, time),
+        TUNABLEOP + GEMM.format(8, 8, 8, "Default", time),
+        hipblaslt + f"N,T,1,2,3,4,{time},7,Cijk\n",
+        ("/t/gfx942130.HIP.fdb.txt", fdb.format("GemmA", time)),
+        ("/t/gfx942130.HIP.fdb.txt", fdb.format("A:0.02,0,miopenConvolutionFwdAlgoGEMM;B", time)),
+    ):
+        found = only(linted(file), "no-time")
+        assert found.level == "warning" and found.count == 1
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+AITER_KEY = (
+    *"gfx cu_num M N K b m n k bias dtype outdtype scaleAB bpreshuffle q_dtype_w token".split(),
+    *"model_dim inter_dim expert topk act_type q_dtype_a q_type use_g1u1 doweight_stage1".split(),
+    *"shared_expert_id hidden_pad intermediate_pad gate_mode _tag".split(),
+)
+
+
+def counted(path: Path) -> dict[str, int]:
+    """Faults of a table by plain reading of its cells."""
+    with path.open(newline="") as stream:
+        lines = [cells for cells in csv.reader(stream) if any(cells)]
+    if any(cells[0] == "Validator" for cells in lines):
+        rows = [cells for cells in lines if cells[0] != "Validator"]
+        whole = [cells for cells in rows if len(cells) > 3]
+        keys, times = [tuple(cells[:2]) for cells in whole], [cells[3] for cells in whole]
+        torn, short = len(rows) - len(whole), 0
+    else:
+        head, *rows = lines
+        whole = [
+            cells
+            for cells in rows
+            if len(cells) > head.index("kernelName1" if "token" in head else "us")
+        ]
+        keys = [
+            tuple(c for n, c in zip(head, cells, strict=False) if n in AITER_KEY) for cells in whole
+        ]
+        times = [cells[head.index("us")] for cells in whole]
+        torn, short = len(rows) - len(whole), sum(len(cells) < len(head) for cells in whole)
+    found = {
+        "unreadable": torn,
+        "short-row": short,
+        "no-time": sum(not 0 < number(time) < 1e7 for time in times),
+        "duplicate": len(keys) - len(set(keys)),
+    }
+    return {rule: count for rule, count in found.items() if count}
+
+
+PUBLIC = [
+    path
+    for folder in (TABLES, CORPUS)
+    for path in sorted(folder.glob("*.csv"))
+    if "untuned" not in path.name
+]
+
+
+@pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.name)
+@pytest.mark.parametrize("damage", range(4))
+def test_a_public_table_beside_counts_of_its_cells(path: Path, damage: int, tmp_path: Path) -> None:
+    """As it is, and with rows cut, doubled and timed 0 by seed."""
+    chance = random.Random(damage)
+    lines = path.read_text().splitlines()
+    first = next(
+        at for at, line in enumerate(lines) if not line.startswith(("Validator", "gfx,", "cu_num"))
+    )
+    for at in sorted(chance.sample(range(first, len(lines)), 5 * damage)):
+        cells = lines[at].split(",")
+        match chance.randrange(3):
+            case 0:
+                lines[at] = ",".join(cells[: 2 if "TunableOp" in cells[0] else 5])
+            case 1:
+                lines.append(lines[at])
+            case _ if "TunableOp" in cells[0]:
+                lines[at] = ",".join((*cells[:3], "0.0"))
+    copy = tmp_path / path.name
+    copy.write_text("\n".join(lines) + "\n")
+    table = parse(copy.read_bytes(), str(copy))
+    assert table is not None
+    found: Counter[str] = Counter()
+    rules = ("unreadable", "short-row", "no-time", "duplicate")
+    for one in lint([table], Given(), rules):
+        found[one.rule] += one.count
+    assert dict(found) == counted(copy)
 
 
 def test_an_index_that_no_number_holds() -> None:

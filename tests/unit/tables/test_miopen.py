@@ -7,7 +7,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from backend.tables.miopen import device_of
-from backend.tables.model import NotAProblem, Table, TableDevice
+from backend.tables.model import NOT_ITS_FORM, TORN, NotAProblem, Table, TableDevice
 from backend.tables.registry import parse, problem_of_entry
 from rocm_tui.compare.tables import SameKey
 from rocm_tui.ingest.formats.registry import format_named, sniff
@@ -39,20 +39,39 @@ def table(data: bytes, name: str = "gfx942130.HIP.fdb.txt") -> Table:
 
 def test_solvers_of_a_find_db() -> None:
     found = table(NEW + OLD + b"\n" + PERF + b"64-28=nothing\n")
-    new, old, perf = found.entries
+    new, old = found.entries
     assert (new.op, new.solution, new.ms) == ("convolution", "GemmA", 0.02)
     assert new.others == (("ConvB", 0.05),) and new.device == TableDevice(
         "gfx942", 304, "gfx942130"
     )
     assert (old.solution, old.ms, old.others) == ("GemmA", 0.5, ())
-    assert (perf.solution, perf.ms, perf.extra[1]) == ("ConvAsm", None, ("ConvOcl", "4,4"))
-    assert [fault.line for fault in found.problems] == [5]
+    assert [(fault.line, fault.what) for fault in found.problems] == [
+        (4, TORN), (5, NOT_ITS_FORM),
+    ]  # fmt: skip
     assert found.rewritten({each: found.text(each) for each in found.entries}) == found.data
+    (perf,) = table(PERF, "gfx942130.db.txt").entries
+    assert (perf.solution, perf.ms, perf.extra[1]) == ("ConvAsm", None, ("ConvOcl", "4,4"))
+
+
+@pytest.mark.parametrize("cut", range(NEW.index(b"=") + 1, len(NEW) - 1, 3))
+def test_a_find_db_that_was_cut_has_no_invented_solver(cut: int) -> None:
+    found = parse(OLD.replace(b"F_g2", b"F") + NEW[:cut], "find.txt")
+    assert found is not None and found.entries[0].ms == 0.5
+    assert all(
+        each.ms is not None and each.solution in ("ConvB", "GemmA") for each in found.entries
+    )
+    assert len(found.entries) + len(found.problems) == 2
+
+
+def test_a_time_that_no_kernel_takes_is_none() -> None:
+    (entry,) = table(NEW.replace(b"0.02", b"0.0").replace(b"0.05", b"1e300")).entries
+    assert entry.ms is None and [ms for _, ms in entry.others] == [None]
 
 
 def test_convolutions_in_torchs_words() -> None:
-    found = table(NEW + OLD + PERF + DEEP)
-    new, old, perf, deep = found.entries
+    found = table(NEW + OLD + DEEP)
+    new, old, deep = found.entries
+    (perf,) = table(PERF, "gfx942130.db.txt").entries
     plain, last = problem_of_entry(found, new), problem_of_entry(found, old)
     assert plain.shapes == ((8, 64, 28, 30), (96, 64, 3, 3)) and plain.dtypes[0] == "torch.float16"
     assert plain.strides[0] == (64 * 28 * 30, 28 * 30, 30, 1)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from backend.tables.model import MAX_LINE, NOT_ITS_FORM, TOO_LONG, NotAProblem, Table, TableDevice
-from backend.tables.registry import parse, problem_of_entry, sniff
+from backend.tables.model import (
+    MAX_LINE,
+    NOT_ITS_FORM,
+    TOO_LONG,
+    TORN,
+    NotAProblem,
+    Table,
+    TableDevice,
+)
+from backend.tables.registry import parse, problem_of_entry, sniff, tuner_named
+from rocm_tui.ingest.formats.tuned_table import TableReader
+from rocm_tui.ingest.records import Seen
 
 RESULTS = (
     b"\xef\xbb\xbfValidator,PT_VERSION,2.13.0\r\n"
@@ -51,17 +62,64 @@ def test_rows_of_results() -> None:
     assert scaled.line == 12 and scaled.ms == 0.5
     assert problem_of_entry(found, scaled).shapes == ((8, 8), (8, 8), (), ())
     assert [(fault.line, fault.what) for fault in found.problems] == [
-        (number, NOT_ITS_FORM) for number in (9, 10, 11)
-    ]
+        (9, TORN), (10, NOT_ITS_FORM), (11, NOT_ITS_FORM),
+    ]  # fmt: skip
 
 
 def test_a_row_whose_time_cannot_be_read_is_one_for_pytorch_too() -> None:
     """`ReadFile` takes the solution, and 0 as its time; of two rows the first."""
     row = b"GemmTunableOp_Half_TN,tn_8_4_2,"
-    found = table(row + b"Gemm_Rocblas_1\n" + row + b"Default,fast\n" + row + b"Default,0.5\n")
+    found = table(row + b"Gemm_Rocblas_1\n" + row + b"Default,fast\n")
     assert [(each.line, each.solution, each.ms) for each in found.entries] == [
-        (1, "Gemm_Rocblas_1", None), (2, "Default", None), (3, "Default", 0.5),
+        (1, "Gemm_Rocblas_1", None), (2, "Default", None),
     ]  # fmt: skip
+
+
+HEAD = b"Validator,PT_VERSION,2.9.1\nValidator,GCN_ARCH_NAME,gfx1201\n"
+ROW = b"GemmTunableOp_Half_TN,tn_4096_1_5120_ld_5120_5120_4096,Gemm_Hipblaslt_12683,2.4\n"
+TORN_ROWS = {
+    "in the sizes": b"GemmTunableOp_Half_TN,tn_4096_2_51",
+    "behind the sizes": b"GemmTunableOp_Half_TN,tn_4096_2_5120_ld_5120_5120_4096",
+    "behind a comma": b"GemmTunableOp_Half_TN,tn_4096_2_5120_ld_5120_5120_4096,",
+    "in the solution": b"GemmTunableOp_Half_TN,tn_4096_2_5120_ld_5120_5120_4096,Gemm_Hipb",
+    "in the index": b"GemmTunableOp_Half_TN,tn_4096_2_5120_ld_5120_5120_4096,Gemm_Hipblaslt_12",
+    "another row behind it": b"GemmTunableOp_Half_TN,tn_4096_2_51" + ROW.rstrip(),
+    "another row in its solution": b"GemmTunableOp_Half_TN,tn_4096_2_5120,Gemm_Hipb" + ROW.rstrip(),
+    "another row in its time": b"GemmTunableOp_Half_TN,tn_4096_2_5120,Default,2." + ROW.rstrip(),
+}
+
+
+@pytest.mark.parametrize("torn", TORN_ROWS.values(), ids=TORN_ROWS)
+@pytest.mark.parametrize(
+    "file",
+    [
+        lambda torn: HEAD + ROW + torn,
+        lambda torn: HEAD + torn + b"\n" + ROW,
+        lambda torn: HEAD + ROW + torn + b"\r\n" + ROW,
+        lambda torn: torn + b"\n" + HEAD + ROW,
+        lambda torn: torn + b"\n" + ROW,
+    ],
+    ids=["last", "middle", "windows", "before the validators", "first"],
+)
+def test_a_torn_row_of_results_is_no_entry(torn: bytes, file: Callable[[bytes], bytes]) -> None:
+    """PyTorch: could not parse line, or a solution that it does not have."""
+    data = file(torn)
+    found = table(data)
+    assert {(each.solution, each.ms) for each in found.entries} == {("Gemm_Hipblaslt_12683", 2.4)}
+    assert [fault.what for fault in found.problems] == [TORN]
+    reader = TableReader(tuner_named("tunableop"), "results0.csv")
+    records = [*reader.feed(data), *reader.close()]
+    rows = [record for record in records if isinstance(record, Seen)]
+    assert len(rows) == len(found.entries)
+    assert all(row.tuning.choices[0].label == "Gemm_Hipblaslt_12683" for row in rows)
+
+
+def test_an_untuned_list_and_results_whose_time_is_no_kernels() -> None:
+    bare = b"GemmTunableOp_Half_TN,tn_8_4_2_ld_2_2_8\n"
+    assert not table(bare * 3).problems and len(table(bare * 3).entries) == 3
+    for time in (b"0", b"-1", b"inf", b"1e300", b"1e-30", b"nan"):
+        (entry,) = table(HEAD + bare.rstrip() + b",Default," + time + b"\n").entries
+        assert entry.ms is None and entry.solution == "Default"
 
 
 def test_no_byte_is_lost_and_an_edit_touches_its_line_alone() -> None:
@@ -127,7 +185,8 @@ def test_products_with_scales() -> None:
         b"ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_Float8_e4m3fn_TN,"
         b"tn_96_64_128_ld_128_128_96_rw_0_bias_None,Default,0.1\n"
         b"ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_Half_TN,tn_8_8_8_ld_8_8_8,Default,0.1\n"
-        b"ScaledGemmTunableOp_Float8_e4m3fn_Float8_e8m0fnu_Half_TN,tn_8_8_8_ld_8_8_8_rw_0_bias_None\n"
+        b"ScaledGemmTunableOp_Float8_e4m3fn_Float8_e8m0fnu_Half_TN,tn_8_8_8_ld_8_8_8_rw_0_bias_None,"
+        b"Default,0.1\n"
     )
     rows, whole, older, other = found.entries
     product = problem_of_entry(found, rows)
