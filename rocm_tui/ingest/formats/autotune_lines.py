@@ -16,15 +16,14 @@ Stated here once for all who look for it: line by line, the search of a big file
 
 Anything may stand before it on the line: a time stamp, a rank, a logger's name, a test's id, a
 comment sign. So each part is found by what it is, not by where it begins. A progress bar puts
-several texts on one line, with carriage returns between; a log inside of JSON (a notebook, what
-Docker keeps of a container) has its line ends as backslash and n.
+several texts on one line, with carriage returns between: `unwrap` takes them apart.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -55,19 +54,22 @@ NAME = r"[A-Za-z_][\w.:<>-]*"
 NUMBER = r"(?:\d{1,15}(?:\.\d{1,15})?|inf|nan)"
 
 _MAX_OPERANDS = 16_384
+_MAX_AFTER = 200
 
 
 # The parts: tuples, because a log has more of them than of anything else.
 
 
 class Header(NamedTuple):
-    """`AUTOTUNE op(sizes)`. `shapes` is empty if a size is a symbol."""
+    """`AUTOTUNE op(sizes)`. `shapes` is empty if a size is a symbol; `after` is the end of the
+    line, which a logger puts behind rows, too."""
 
     op: str
     shapes: tuple[Shape, ...]
     text: str
     quoted: bool
     when: float | None
+    after: str = ""
 
 
 class Strides(NamedTuple):
@@ -125,13 +127,6 @@ class OutOfResource(NamedTuple):
     what: str
 
 
-class Origin(NamedTuple):
-    """Who wrote a line, as its prefix tells: `key` tells streams apart, `rank` is known or None."""
-
-    key: str = ""
-    rank: int | None = None
-
-
 # What each part says
 
 _OP = re.compile(rf"[^\w\x21-\x7e]{{0,16}}({OP})\(")
@@ -152,6 +147,7 @@ def header_at(text: str, at: int, when: float | None) -> tuple[Header, int] | No
         text=text[start : min(close + 1, start + 300)],
         quoted=text.count('"', 0, at) % 2 == 1,
         when=when,
+        after=text[close + 1 :].strip()[:_MAX_AFTER],
     )
     return header, close + 1
 
@@ -237,10 +233,13 @@ def parse_numbers(text: str) -> Shape | None:
     return tuple(int(item) for item in items)
 
 
+_TYPES = re.compile(r"[\w.]{1,99}(?:, [\w.]{1,99})*+")
+
+
 def parse_dtypes(text: str) -> Dtypes:
     """What a text that begins with `dtypes: torch.` says."""
-    _, _, dtypes = text.partition(" ")
-    return Dtypes(tuple(dtypes.rstrip(' ",').split(", ")))
+    match = _TYPES.match(text, len("dtypes: "))
+    return Dtypes(tuple(match[0].split(", ")) if match else ())
 
 
 def row_of(name: str, ms: str, percent: str, description: str) -> ChoiceRow:
@@ -315,49 +314,13 @@ are full of: U and T."""
 BEFORE = (STATS[1:-1].encode(), OUT_OF_RESOURCE.encode())
 """What may stand before a table and belongs to it."""
 _WORDS = (MS, AUTOTUNE, STATS[1:-1], STRIDES, DTYPES, *DOTS, OUT_OF_RESOURCE, *LINES)
-_TELLING = re.compile("|".join(map(re.escape, _WORDS)).encode())
-_LONG = 64 << 10
-_ESCAPE = re.compile(rb"""\\(["'\\/bfrt]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})""")
-_PLAIN = {b"b": b"", b"f": b"", b"r": b"", b"t": b" "}
+TELLING = re.compile("|".join(map(re.escape, _WORDS)))
+_TELLING = re.compile(TELLING.pattern.encode())
 
 
 def may_matter(line: bytes) -> bool:
     """Whether `parts` could find anything. It is asked of every line."""
     return _TELLING.search(line) is not None
-
-
-def segments(line: bytes) -> Iterable[bytes]:
-    """The texts of a line, one after another; the first one always, others if they may matter."""
-    escaped = b"\\n" in line
-    if not escaped and b"\r" not in line:
-        return (_window(line),)
-    return _split(line, escaped)
-
-
-def _split(line: bytes, escaped: bool) -> Iterator[bytes]:
-    if escaped:
-        line = line.replace(b"\\n", b"\r").replace(b"\\r", b"\r")
-    first = True
-    for text in line.split(b"\r"):
-        if first or (text and may_matter(text)):
-            piece = _window(text)
-            yield _ESCAPE.sub(_unescaped, piece) if escaped and b"\\" in piece else piece
-        first = False
-
-
-def _unescaped(match: re.Match[bytes]) -> bytes:
-    what = match[1]
-    if what[0] in b"ux":
-        return chr(int(what[1:], 16)).encode("utf-8", "replace")
-    return _PLAIN.get(what, what)
-
-
-def _window(text: bytes) -> bytes:
-    """What matters of a text; all of it unless it is very long."""
-    if len(text) <= _LONG:
-        return text
-    at = max(0, text.find(AUTOTUNE_MARK) - 4096)
-    return text[at : at + _LONG]
 
 
 # What a clean text says
@@ -521,28 +484,7 @@ def _settings(before: str) -> tuple[int, str, str] | None:
         return at, "", before[at:]
 
 
-# Who says it, and when
-
-_TAG = re.compile(
-    r"\[[A-Za-z_]{1,40}(?P<torchrun>\d{1,6})\]:"
-    r"|\[\d{1,6},(?P<mpirun>\d{1,6})\]<std(?:err|out)>"
-    r"|(?P<ray>\bpid=\d{1,9}\b)"
-    r"|^ *(?P<srun>\d{1,6}): "
-)
-_MAX_PREFIX = 512
-_NOBODY = Origin()
-
-
-def origin(prefix: str) -> Origin:
-    """Who wrote a line, by the text before what it says."""
-    if not prefix or prefix.isspace():
-        return _NOBODY
-    match = _TAG.search(prefix[:_MAX_PREFIX])
-    if not match:
-        return _NOBODY
-    number = match["torchrun"] or match["mpirun"] or match["srun"]
-    return Origin(match[0].strip(), int(number) if number else None)
-
+# When
 
 _ISO = re.compile(r" *(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?Z")
 

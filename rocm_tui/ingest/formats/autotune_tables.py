@@ -1,9 +1,10 @@
 """Lines of an autotuning log -> tunings and problems, whoever brings the lines.
 
-A log may hold several processes' output. Where a prefix names the process, each has tables of its
-own. Where none does, a header ends the table before it, unless what follows shows that two
-processes write at once (see `Overlap`): then a line goes to the one open table that it can belong
-to by its numbers, and a line that could belong to two, or to none, is a problem and not a guess.
+A log may hold several processes' output. Where the wrappers of lines differ (see `processes`), each
+process has tables of its own. Where they do not, a header ends the table before it, unless what
+follows shows that two processes write at once (see `Overlap`): then a line goes to the one open
+table that it can belong to by its numbers, and a line that could belong to two, or to none, is a
+problem and not a guess.
 """
 
 from __future__ import annotations
@@ -13,34 +14,33 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from backend.counted import counted
 from backend.model.choice import Choice, sort_choices
 from backend.model.problem import Shape
 from backend.model.session import Fault
 from backend.model.tuning import Seconds, State, Tuning
-from rocm_tui.harmless import clean_bytes
 from rocm_tui.ingest.formats.autotune_lines import (
     BEFORE,
+    PROCESSES,
     ChoiceRow,
     Dots,
     Dtypes,
     Footer,
     Header,
-    Origin,
     OutOfResource,
     Part,
     Stats,
     Strides,
     all_known,
     may_matter,
-    origin,
     parts,
-    segments,
 )
+from rocm_tui.ingest.formats.processes import Key, Origin, VaryingWords, origin
 from rocm_tui.ingest.formats.reader import Complaints, timed_choice
 from rocm_tui.ingest.formats.triton_lines import REACH, AutotunedKernel, KernelLog
+from rocm_tui.ingest.formats.unwrap import CUT, REPEATED, HardWraps, unwrap
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
 SHOWN = 10
@@ -56,14 +56,16 @@ class Block:
     """A table whose header was seen.
 
     `place` is the header's line, `touched` the offset of the last line that belonged to it,
-    `crowded` whether another table was open at the same time under the same prefix. After dots
-    (`elided`) rows may be missing; `shown` is whether anyone was given it.
+    `crowded` whether another table was open at the same time in the same stream; `confirmed` says
+    that the header's wrapper is that of another line of the table. After dots (`elided`) rows may
+    be missing; `shown` is whether anyone was given it.
     """
 
     n: int
     sources: tuple[str, ...]
     header: Header
     origin: Origin
+    key: Key
     place: int
     touched: int
     strides: tuple[Shape | None, ...] | None = None
@@ -74,6 +76,7 @@ class Block:
     ended: bool = False
     elided: bool = False
     crowded: bool = False
+    confirmed: bool = False
     shown: bool = False
 
     @property
@@ -125,6 +128,19 @@ class Block:
         """As it was when its header was seen."""
         self.strides = self.dtypes = self.footer = self.stats = None
         self.rows, self.ended, self.elided = [], False, False
+
+    def without_wrapper(self, row: ChoiceRow) -> ChoiceRow:
+        """Return the row without what its logger puts at the end of each line."""
+        after = self.header.after
+        if not after or not row.description:
+            return row
+        fields = row.description.split(" ")
+        count = after.count(" ") + 1
+        tail = " ".join(fields[-count:])
+        same = _DIGITS.sub("0", tail) == _DIGITS.sub("0", after)
+        if not same and tail.endswith(after):  # nothing between them
+            return row._replace(description=row.description.removesuffix(after))
+        return row._replace(description=" ".join(fields[:-count])) if same else row
 
     def takes_footer(self, footer: Footer) -> bool:
         return self.footer is None and (
@@ -181,6 +197,9 @@ class Block:
         return timed_choice(row.ms, row.name or None, None, sys.intern(description))
 
 
+_DIGITS = re.compile(r"\d+")
+
+
 def _share_fits(best: float, row: ChoiceRow) -> bool:
     """Whether best / row is the printed share, given that both times were rounded to 4 places."""
     if row.percent is None or not math.isfinite(row.ms):
@@ -199,7 +218,7 @@ class OpenTables:
     """
 
     def __init__(self) -> None:
-        self._streams: dict[str, list[Block]] = {}
+        self._streams: dict[Key, list[Block]] = {}
         self._by_age: dict[int, Block] = {}
 
     def __bool__(self) -> bool:
@@ -212,24 +231,27 @@ class OpenTables:
     def __contains__(self, block: Block) -> bool:
         return block.n in self._by_age
 
-    def of(self, key: str) -> list[Block]:
+    def of(self, key: Key) -> list[Block]:
         """Return the tables of one stream, oldest first."""
         return self._streams.get(key, [])
 
-    def stream(self, who: Origin) -> str:
-        """The stream that a line of `who` belongs to: its own, else the only one there is.
-
-        Some loggers put their prefix on some lines alone.
-        """
-        if who.key not in self._streams and len(self._streams) == 1:
-            (only,) = self._streams
-            if not who.key or not only:
-                return only
-        return who.key
+    def newest(self) -> list[Block]:
+        """Return the tables that were touched last, those first; not more than a few."""
+        return list(islice(reversed(self._by_age.values()), MAX_OPEN))
 
     def add(self, block: Block) -> None:
-        self._streams.setdefault(block.origin.key, []).append(block)
+        self._streams.setdefault(block.key, []).append(block)
         self._by_age[block.n] = block
+
+    def sort_into(self, key_of: Callable[[Key], Key]) -> list[list[Block]]:
+        """Give each table its key anew; return the streams that became one."""
+        before = {block.n: block.key for block in self}
+        self._streams = {}
+        for n in sorted(before):
+            block = self._by_age[n]
+            block.key = key_of(block.key)
+            self._streams.setdefault(block.key, []).append(block)
+        return [b for b in self._streams.values() if len({before[each.n] for each in b}) > 1]
 
     def touch(self, block: Block, end: int) -> None:
         """The line that ends at `end` belonged to it; later lines end later."""
@@ -240,10 +262,10 @@ class OpenTables:
     def remove(self, block: Block) -> None:
         """Take it out, if it is there."""
         if self._by_age.pop(block.n, None) is not None:
-            blocks = self._streams[block.origin.key]
+            blocks = self._streams[block.key]
             blocks.remove(block)
             if not blocks:
-                del self._streams[block.origin.key]
+                del self._streams[block.key]
 
     def expired(self, offset: int) -> list[Block]:
         """Return the tables that nothing was added to for long, now that the log is at `offset`."""
@@ -255,12 +277,22 @@ TablePart = ChoiceRow | Strides | Dtypes | Footer
 
 @dataclass(slots=True)
 class Held:
-    """A line since the doubt began: a header's table, or what belongs to some table."""
+    """A line that waits: since the doubt began, a header's table, or what belongs to some table."""
 
     what: Block | TablePart
     who: Origin
     end: int
     place: int
+
+    def follows(self, earlier: Held) -> bool:
+        """Whether two lines can be of one table, in this order."""
+        mine, other = self.what, earlier.what
+        if isinstance(mine, ChoiceRow) and isinstance(other, ChoiceRow):
+            return mine.ms >= other.ms and mine.label != other.label
+        return _ORDER.index(type(mine)) > _ORDER.index(type(other))
+
+
+_ORDER = (Block, Strides, Dtypes, ChoiceRow, Footer)
 
 
 @dataclass(slots=True)
@@ -309,7 +341,7 @@ class LogProblems:
     def __init__(self, source: str) -> None:
         self._complaints = Complaints(source, MAX_PROBLEMS)
         self._problems: list[Fault] = []
-        self._orphans: dict[str, list[int]] = {}
+        self._orphans: dict[Key, list[int]] = {}
 
     def add(self, kind: str, place: int, what: str) -> None:
         self._problems += self._complaints.about(what, place, kind)
@@ -318,15 +350,15 @@ class LogProblems:
         """Say it the first time only."""
         self._problems += self._complaints.once(what, place, kind)
 
-    def orphan(self, key: str, place: int) -> None:
+    def orphan(self, key: Key, place: int) -> None:
         """A row of the stream `key` belongs to no table."""
         self._orphans.setdefault(key, []).append(place)
 
-    def end_of_orphans(self, key: str, place: int, choices: int | None) -> None:
+    def end_of_orphans(self, key: Key, place: int, choices: int | None) -> None:
         """The end of a table whose beginning is missing."""
         self.add("headless", place, _headless(len(self._orphans.pop(key, ())), choices))
 
-    def report_orphans(self, key: str | None = None) -> None:
+    def report_orphans(self, key: Key | None = None) -> None:
         """Tell of the rows that wait for their table's end: of one stream, or of all."""
         for stream in list(self._orphans) if key is None else [key]:
             lost = self._orphans.pop(stream, None)
@@ -359,6 +391,14 @@ MAX_OPEN = 64
 """Tables without an end that one stream can have at once: as many processes as write into it."""
 
 
+_PROCESS = re.compile(rf"(?:{'|'.join(PROCESSES)})\Z")
+_MOST_HEARD = 10_000
+_MOST_STRAYS = 16
+_FRUITLESS = 2000
+"""Lines, one after another, whose table is not there, after which nobody looks for it under other
+words."""
+
+
 class LogParser:
     """Folds lines into tunings. `take` gives what changed since it was last called.
 
@@ -369,14 +409,19 @@ class LogParser:
         self.source = source
         self._sources = (source,)
         self._open = OpenTables()
-        self._doubts: dict[str, Overlap] = {}
-        self._closed: dict[str, Block] = {}
-        self._stats: dict[str, list[Stats]] = {}
+        self._varying = VaryingWords()
+        self._wraps = HardWraps()
+        self._heard: dict[Key, None] = {}
+        self._strays: dict[int, list[Held]] = {}
+        self._fruitless = 0
+        self._doubts: dict[Key, Overlap] = {}
+        self._closed: dict[Key, Block] = {}
+        self._stats: dict[Key, list[Stats]] = {}
         self._changed: dict[int, Block] = {}
         self._records: list[Record] = []
         self._problems = LogProblems(source)
         self._kernels = KernelLog(source)
-        self._ends: dict[str, int] = {}
+        self._ends: dict[Key, int] = {}
         self._until = START
         self._n = 0
 
@@ -384,7 +429,7 @@ class LogParser:
 
     def busy(self, offset: int) -> bool:
         """Whether the line at `offset` matters even without a marker in it."""
-        if offset < self._until:
+        if offset < self._until or self._wraps.holding:
             return True
         if self._open:
             self._expire(offset)
@@ -399,27 +444,45 @@ class LogParser:
         starts = {
             before.rfind(b"\n", 0, at) + 1 for at in map(re.Match.start, _BEFORE.finditer(before))
         }
+        read = 0
         for start in sorted(starts):
-            end = before.find(b"\n", start)
-            self.line(before[start : end if end >= 0 else size], 0, place_of(start))
+            at = max(start, read)
+            while at == start or (self._wraps.holding and at < size):
+                end = before.find(b"\n", at)
+                end = end if end >= 0 else size
+                self.line(before[at:end], 0, place_of(at))
+                at = read = end + 1
 
     def line(self, data: bytes, offset: int, place: int, cut: bool = False) -> None:
         """Take one line, without its end; `offset` is where it begins. `cut` tells that it is a
         piece of a longer one, and that what it says may be cut with it."""
-        if not may_matter(data):
-            return
         if cut:
             what = "the line is too long: it is read in pieces, and what is cut in two is lost"
-            self._problems.once("long line", place, what)
-        first = ""
-        for at_segment, segment in enumerate(segments(data)):
-            text = clean_bytes(segment)
+            if may_matter(data):
+                self._problems.once("long line", place, what)
+            self._whole_line(data, offset + len(data), place)
+        elif self._wraps.holding or may_matter(data):
+            for line, at in self._wraps.feed(data, place):
+                self._whole_line(line, offset + len(data), at)
+
+    def _whole_line(self, data: bytes, end: int, place: int) -> None:
+        if not may_matter(data):
+            return
+        for text, around in unwrap(data):
+            repeated = REPEATED.search(text)
+            if repeated:
+                text = text[: repeated.start()]
+                what = (
+                    f"Ray left out {repeated[1]} similar lines of other processes here, so their "
+                    "tables have gaps; set RAY_DEDUP_LOGS=0 to keep all lines"
+                )
+                self._problems.add("lines that Ray left out", place, what)
             for at, part in parts(text):
-                who = origin(text[:at])
-                if first and not who.key:  # the prefix stands before the progress bar
-                    who = origin(first)
-                self._take(part, who, offset + len(data), place)
-            first = text[:512] if at_segment == 0 else first
+                before = text[:at]
+                if isinstance(part, Footer):
+                    before = _PROCESS.sub("", before)
+                who = origin(f"{around} {before}" if around else before)
+                self._take(part, who, end, place)
 
     # What a line does
 
@@ -429,7 +492,7 @@ class LogParser:
         elif isinstance(part, Header):
             self._header(part, who, end, place)
         elif isinstance(part, Stats):
-            self._statistics(part, who)
+            self._statistics(part, self._varying.key(who))
         elif isinstance(part, Dots):
             self._ellipsis(who)
         elif isinstance(part, AutotunedKernel):
@@ -440,28 +503,50 @@ class LogParser:
     def _kernel(self, kernel: AutotunedKernel, who: Origin, end: int) -> None:
         if kernel.name is not None:
             self._until = max(self._until, end + REACH)
-        tuning = self._kernels.take(kernel, who.key, who.rank)
+        tuning = self._kernels.take(kernel, who)
         if tuning is not None:
             self._tell_changed()  # tables before it in the log come before it
             self._n += 1
             self._records.append(Seen(uid_of(self.source, self._n), tuning))
 
     def _header(self, header: Header, who: Origin, end: int, place: int) -> None:
-        self._problems.report_orphans(who.key)
-        tables = self._open.of(who.key)
-        doubt = self._doubts.get(who.key)
+        key = self._varying.key(who)
+        for block in list(self._open.of(key)) if self._strays else ():
+            if block.n in self._strays:
+                self._settle_strays(block)
+        key = self._varying.key(who)
+        self._hear(key)
+        self._problems.report_orphans(key)
+        self._n += 1
+        self._enter(Block(self._n, self._sources, header, who, key, place, end))
+
+    def _hear(self, key: Key) -> None:
+        """Remember that a process writes tables."""
+        if len(self._heard) < _MOST_HEARD:
+            self._heard[key] = None
+
+    def _enter(self, block: Block) -> None:
+        """Put a table into its stream, as the newest."""
+        key = block.key
+        tables = self._open.of(key)
+        doubt = self._doubts.get(key)
         if doubt is not None and doubt.newest.rows:  # a whole table, and nothing spoke against it
             self._end_doubt(doubt)
         over = len(tables) >= MAX_OPEN
-        for other in [block for block in tables if over or block.complete]:
-            self._close(other)
-        rivals = list(self._open.of(who.key))
-        block = self._begin(header, who, end, place)
+        for other in [each for each in tables if over or each.complete]:
+            if other in self._open:
+                self._close(other)
+        rivals = list(self._open.of(key))
+        self._open.add(block)
         if rivals:
-            self._doubts.setdefault(who.key, Overlap(rivals)).begin(block)
+            self._doubts.setdefault(key, Overlap(rivals)).begin(block)
 
     def _of_a_table(self, part: TablePart, who: Origin, end: int, place: int) -> None:
-        stream = self._open.stream(who)
+        stream = self._stream(Held(part, who, end, place))
+        if stream is not None:
+            self._in_stream(part, who, stream, end, place)
+
+    def _in_stream(self, part: TablePart, who: Origin, stream: Key, end: int, place: int) -> None:
         doubt = self._doubts.get(stream)
         if doubt is not None:
             doubt.hold(part, who, end, place)
@@ -469,13 +554,138 @@ class LogParser:
                 self._deal_out(stream, doubt)
                 return
         if isinstance(part, ChoiceRow):
-            self._row(part, who, end, place)
+            self._row(part, stream, end, place)
         elif isinstance(part, Footer):
-            self._footer(part, who, end, place)
+            self._footer(part, stream, end, place)
         else:
-            self._operands(part, who, end)
+            self._operands(part, stream, end)
 
-    def _deal_out(self, stream: str, doubt: Overlap) -> None:
+    # Which process wrote a line
+
+    def _stream(self, line: Held) -> Key | None:
+        """Return the stream of the table that a line belongs to; None if the line has to wait until
+        others show which."""
+        who, part = line.who, line.what
+        assert not isinstance(part, Block)
+        key = self._varying.key(who)
+        own = self._open.of(key)
+        if own:
+            self._fruitless = 0
+            self._refute_strays(own)
+            if not any(block.takes(part) for block in own):
+                self._rejoin(key, who, part)
+            for block in self._open.of(key):
+                block.confirmed = True
+            return key
+        if (who.words and key in self._heard) or self._fruitless > _FRUITLESS:
+            return key
+        akin = [block for block in self._open.newest() if block.origin.akin(who)]
+        newest = max(akin, key=lambda block: block.n, default=None)
+        if newest is None:
+            return self._stray(key, line)
+        alone = len({block.key for block in akin}) == 1
+        takes = any(block.takes(part) for block in (akin if alone else [newest]))
+        more = not newest.confirmed and len(newest.origin.words) > len(who.words)
+        if more and takes and (alone or newest.origin.rank is None):
+            self._move(newest, key)
+            return key
+        return newest.key if alone and (takes or not who.words) else self._stray(key, line)
+
+    def _rejoin(self, key: Key, who: Origin, part: TablePart) -> None:
+        """Take a table into the stream that it belongs to: its header alone has more before it."""
+        for block in self._open.newest():
+            akin = block.key != key and not block.confirmed and block.origin.akin(who)
+            if akin and block.takes(part):
+                self._move(block, key)
+                return
+
+    def _move(self, block: Block, key: Key) -> None:
+        self._open.remove(block)
+        block.key = key
+        self._enter(block)
+
+    def _stray(self, key: Key, line: Held) -> Key | None:
+        """Return the stream of a line whose words no table has. Either its process began a table
+        that is not in the log, or words vary within a process.
+
+        Words that differ in the header and in two later lines vary. Otherwise the line waits: if
+        the table goes on under its own words, the line was another process's.
+        """
+        found = self._nearest(line)
+        self._fruitless += 1
+        if found is None:
+            return key
+        block, places = found
+        strays = self._strays.setdefault(block.n, [])
+        for stray in strays:
+            varying = places & (line.who.differing(stray.who) or frozenset())
+            if varying:
+                self._vary(block, varying, line)
+                return None
+        if len(strays) < _MOST_STRAYS:
+            strays.append(line)
+        return None
+
+    def _nearest(self, line: Held) -> tuple[Block, frozenset[int]] | None:
+        """Return the table that a line continues but for the fewest words, and their places."""
+        found: tuple[Block, frozenset[int]] | None = None
+        part = line.what
+        assert not isinstance(part, Block)
+        for block in self._open.newest():
+            places = block.origin.differing(line.who)
+            if places and (found is None or len(places) < len(found[1])):
+                strays = self._strays.get(block.n)
+                if line.follows(strays[-1]) if strays else block.takes(part):
+                    found = block, places
+        return found
+
+    def _vary(self, block: Block, places: frozenset[int], last: Held | None = None) -> None:
+        """Learn that words at these places do not name a process."""
+        self._varying.vary(block.origin, places)
+        waiting = [line for strays in self._strays.values() for line in strays]
+        self._strays = {}
+        key_of = self._varying.key_of
+        merged = self._open.sort_into(key_of)
+        self._doubts = {key_of(key): doubt for key, doubt in self._doubts.items()}
+        self._closed = {key_of(key): closed for key, closed in self._closed.items()}
+        self._ends = {key_of(key): ends for key, ends in self._ends.items()}
+        self._heard = {key_of(key): None for key in self._heard}
+        stats, self._stats = self._stats, {}
+        for key, pending in stats.items():
+            self._stats.setdefault(key_of(key), []).extend(pending)
+        for blocks in merged:
+            newest = blocks[-1]
+            if newest.key not in self._doubts:
+                self._doubts[newest.key] = Overlap(blocks[:-1])
+                self._doubts[newest.key].begin(newest)
+        for line in sorted(waiting, key=lambda line: line.end) + ([last] if last else []):
+            assert not isinstance(line.what, Block)
+            self._of_a_table(line.what, line.who, line.end, line.place)
+
+    def _settle_strays(self, block: Block) -> None:
+        """A table is over, or another begins in its stream. What waits is its rest, if it ends as a
+        table does and no other process is known by those words."""
+        strays = self._strays.get(block.n, [])
+        heard = any(self._varying.key(line.who) in self._heard for line in strays)
+        places = [block.origin.differing(line.who) or frozenset() for line in strays]
+        varying = frozenset.intersection(*places) if places else None
+        if varying and not heard and len(strays) > 1 and isinstance(strays[-1].what, Footer):
+            self._vary(block, varying)
+        else:
+            self._refute_strays([block])
+
+    def _refute_strays(self, blocks: list[Block]) -> None:
+        """The lines that wait for these tables are another process's."""
+        for block in blocks if self._strays else ():
+            for line in self._strays.pop(block.n, ()):
+                key = self._varying.key(line.who)
+                self._hear(key)
+                if isinstance(line.what, ChoiceRow):
+                    self._problems.orphan(key, line.place)
+                elif isinstance(line.what, Footer):
+                    self._problems.end_of_orphans(key, line.place, line.what.num_choices)
+
+    def _deal_out(self, stream: Key, doubt: Overlap) -> None:
         """Two processes write into this stream: give each line since then to whom it fits."""
         del self._doubts[stream]
         for block in doubt.newer:
@@ -490,31 +700,25 @@ class LogParser:
                 for block in self._open.of(stream):
                     block.crowded = True
             else:
-                self._of_a_table(held.what, held.who, held.end, held.place)
+                self._in_stream(held.what, held.who, stream, held.end, held.place)
         for block in doubt.newer:
             if block.shown and not block.rows:
                 self._records.append(Dropped(uid_of(self.source, block.n)))
                 block.shown = False
 
-    def _begin(self, header: Header, who: Origin, end: int, place: int) -> Block:
-        self._n += 1
-        block = Block(self._n, self._sources, header, who, place, end)
-        self._open.add(block)
-        return block
-
-    def _operands(self, part: Strides | Dtypes, who: Origin, end: int) -> None:
-        takers = [b for b in self._reachable(who) if b.takes_operands(part)]
+    def _operands(self, part: Strides | Dtypes, stream: Key, end: int) -> None:
+        takers = [b for b in self._reachable(stream) if b.takes_operands(part)]
         if len(takers) == 1:
             takers[0].put_operands(part)
             self._touch(takers[0], end)
 
-    def _row(self, row: ChoiceRow, who: Origin, end: int, place: int) -> None:
-        near = self._reachable(who)
+    def _row(self, row: ChoiceRow, stream: Key, end: int, place: int) -> None:
+        near = self._reachable(stream)
         if len(near) == 1 and near[0].elided and not near[0].takes_row(row):
             self._close(near[0])  # the dots hid the beginning of another table
             near = []
         if not near:
-            self._problems.orphan(who.key, place)
+            self._problems.orphan(stream, place)
             return
         if len(near) == 1 and not near[0].crowded:
             takers = near
@@ -526,11 +730,15 @@ class LogParser:
         if len(takers) != 1:
             self._problems.add("row", place, row_problem(row, len(takers)))
             return
+        row = takers[0].without_wrapper(row)
+        if CUT.search(row.description):
+            what = "a row is cut at the end of its line: the rest of its configuration is missing"
+            self._problems.once("cut row", place, what)
         takers[0].rows.append(row)
         self._touch(takers[0], end)
 
-    def _footer(self, footer: Footer, who: Origin, end: int, place: int) -> None:
-        near = self._reachable(who)
+    def _footer(self, footer: Footer, stream: Key, end: int, place: int) -> None:
+        near = self._reachable(stream)
         takers = [b for b in near if b.takes_footer(footer)]
         if len(takers) > 1:
             full = [b for b in takers if _is_full(b, footer)]
@@ -538,7 +746,7 @@ class LogParser:
         if len(takers) > 1:
             what = "the end of a table could belong to several tables"
             self._problems.add("footer", place, what)
-            self._ambiguous_end(who.key, takers)
+            self._ambiguous_end(stream, takers)
             return
         if takers:
             takers[0].footer = footer
@@ -546,9 +754,9 @@ class LogParser:
             self._close(takers[0])
             self._until = max(self._until, end + GRACE)
             return
-        self._problems.end_of_orphans(who.key, place, footer.num_choices)
+        self._problems.end_of_orphans(stream, place, footer.num_choices)
 
-    def _ambiguous_end(self, key: str, takers: list[Block]) -> None:
+    def _ambiguous_end(self, key: Key, takers: list[Block]) -> None:
         """As many ends as open tables: all have ended, whichever was whose."""
         self._ends[key] = self._ends.get(key, 0) + 1
         if self._ends[key] < len(takers):
@@ -557,41 +765,48 @@ class LogParser:
             block.ended = True
             self._close(block)
 
-    def _statistics(self, stats: Stats, who: Origin) -> None:
-        last = self._closed.get(who.key)
+    def _statistics(self, stats: Stats, key: Key) -> None:
+        last = self._closed.get(key)
         if last is not None and last.fits_stats(stats):
             last.stats = stats
             self._changed[last.n] = last
             return
-        pending = self._stats.setdefault(who.key, [])
+        pending = self._stats.setdefault(key, [])
         pending.append(stats)
         del pending[:-16]
 
     def _ellipsis(self, who: Origin) -> None:
-        near = [b for b in self._reachable(who) if b.rows]
+        stream = self._varying.key(who)
+        if not self._open.of(stream):
+            akin = {block.key for block in self._open.newest() if block.origin.akin(who)}
+            stream = akin.pop() if len(akin) == 1 else stream
+        near = [b for b in self._reachable(stream) if b.rows]
         if len(near) == 1:
             near[0].elided = True
             self._changed[near[0].n] = near[0]
 
     # Which table a line can belong to
 
-    def _reachable(self, who: Origin) -> list[Block]:
+    def _reachable(self, stream: Key) -> list[Block]:
         """The open tables that it may speak of: the newest of the stream, as long as no line
         tells that an older one goes on."""
-        stream = self._open.stream(who)
         doubt = self._doubts.get(stream)
         tables = self._open.of(stream)
         if doubt is not None:
-            tables = [block for block in tables if block is doubt.newest]
-        return list(tables) if stream == who.key or len(tables) == 1 else []
+            return [block for block in tables if block is doubt.newest]
+        return list(tables)
 
     def _touch(self, block: Block, end: int) -> None:
         self._open.touch(block, end)
         self._changed[block.n] = block
 
     def _close(self, block: Block) -> None:
+        if block.n in self._strays:
+            self._settle_strays(block)
+            if block not in self._open:
+                return
         self._open.remove(block)
-        key = block.origin.key
+        key = block.key
         doubt = self._doubts.get(key)
         if doubt is not None and not any(other in self._open for other in doubt.rest):
             del self._doubts[key]
@@ -621,7 +836,7 @@ class LogParser:
 
     def _expire(self, offset: int) -> None:
         for block in self._open.expired(offset):
-            doubt = self._doubts.get(block.origin.key)
+            doubt = self._doubts.get(block.key)
             if doubt is not None:
                 self._end_doubt(doubt)
             if block in self._open:
@@ -652,8 +867,11 @@ class LogParser:
 
     def finish(self) -> None:
         """The log has ended: what is open stays as it is."""
+        for line, place in self._wraps.rest():
+            self._whole_line(line, self._until, place)
         for block in list(self._open):
-            self._close(block)
+            if block in self._open:
+                self._close(block)
         self._problems.report_orphans()
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import TRITON, dtypes_of, inputs_of
 from backend.model.tuning import Seconds, Tuning
+from rocm_tui.ingest.formats.processes import Origin
 
 MARKER = "Triton autotuning for function "
 _REST = ("with key as ", "finished after ", "best config selected: ")
@@ -107,11 +108,15 @@ class KernelLog:
 
     def __init__(self, source: str) -> None:
         self._sources = (source,)
-        self._begun: dict[str, AutotunedKernel] = {}
+        self._begun: dict[Origin, AutotunedKernel] = {}
 
-    def take(self, kernel: AutotunedKernel, stream: str, rank: int | None) -> Tuning | None:
-        """Take what a line of a stream, of that rank, says; the tuning if it completes one."""
+    def take(self, kernel: AutotunedKernel, who: Origin) -> Tuning | None:
+        """Take what a line of a process says; the tuning if it completes one."""
+        stream = who
         if kernel.name is None:
+            if stream not in self._begun and len(self._begun) == 1:
+                (only,) = self._begun
+                stream = only if who.akin(only) or only.differing(who) else stream
             before = self._begun.get(stream)
             if before is None:
                 return None  # prose, or the rest of what was cut off
@@ -120,7 +125,7 @@ class KernelLog:
             self._begun[stream] = kernel
             return None
         self._begun.pop(stream, None)
-        return self._tuning(kernel, rank)
+        return self._tuning(kernel, who.rank)
 
     def _tuning(self, kernel: AutotunedKernel, rank: int | None) -> Tuning:
         """What is known: which configuration was taken. Nobody says how fast it is."""
