@@ -179,6 +179,11 @@ def direction_of(key: str) -> str:
     return re.split(r"[-x]", key.partition("_")[0])[-1]
 
 
+def is_key(key: str) -> bool:
+    """Whether that is how MIOpen writes a convolution."""
+    return (_FOUND.fullmatch(key) or _TUNED.fullmatch(key)) is not None
+
+
 def problem_of_key(key: str) -> Problem:
     """The convolution in torch's words. Raises NotAProblem."""
     if (found := _FOUND.fullmatch(key)) is not None:

@@ -34,6 +34,18 @@ product: the second below, or, with HIPBLASLT_TUNING_MODE of newer builds, the l
     ... No valid solution index found in override file.
     ... tuning-cache: cache-miss, no valid entry for this problem
 
+MIOpen's log names with MIOPEN_LOG_LEVEL=6 each key that it looks for, and in some of its files each
+that it has; from 5 on the misses, but not of which problem. (MIOpen 2.0 to 3.5: db.cpp,
+readonlyramdb.hpp, find_db.hpp, find_solution.hpp)
+
+    MIOpen(HIP): Info2 [FindRecordUnsafe] Looking for key 3-224-224-7x7-64-... in file /home/...
+    MIOpen(HIP): Info2 [FindRecord] Key match: 3-224-224-7x7-64-112-112-16-3x3-2x2-1x1-0-NCHW-FP32-F
+    MIOpen(HIP): Info [TryLoad] Find-db regenerating.
+    MIOpen(HIP): Info [FindSolutionImpl] Perf Db: record not found for: ConvAsm1x1U
+
+Ray prints a line once and counts those like it, `[repeated 7x across cluster]`; it takes lines for
+alike that differ in their numbers, so other products may be among them.
+
 Inductor's tunings of plain products are look-ups in the tables of the BLAS libraries, which the
 choice of ATen among them calls: a product by its sizes, steps and types. An untuned list is a tuned
 table without its answers.
@@ -55,6 +67,8 @@ from backend.tables.hipblaslt import KEY, WORD
 from backend.tables.hipblaslt import TUNER as HIPBLASLT_TABLES
 from backend.tables.ladder import BLOCKS, MOE_OP, moe_name
 from backend.tables.ladder import MOE as MOE_TABLES
+from backend.tables.miopen import DIRECTIONS, device_of, direction_of, is_key
+from backend.tables.miopen import TUNER as MIOPEN_TABLES
 from backend.tables.model import Fields, Table, TableDevice
 
 UNTOLD = TableDevice()
@@ -71,7 +85,9 @@ class LookupOutcome(Enum):
     UNTOLD = "untold"
     """Asked for; whether a table had it is not said."""
     NOTED = "noted"
-    """About a question that another line counts."""
+    """About a question that another line counts: missed."""
+    MATCHED = "matched"
+    """About a question that another line counts: found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +121,7 @@ class LookupCounts:
     found: int = 0
     untold: int = 0
     noted: int = 0
+    matched: int = 0
     ways: dict[str, int] = field(default_factory=dict)
     table: str = ""
     call: str = ""
@@ -112,7 +129,7 @@ class LookupCounts:
     @property
     def times(self) -> int:
         """How often it was asked. A note alone counts once: its question had no line."""
-        return self.missed + self.found + self.untold or min(self.noted, 1)
+        return self.missed + self.found + self.untold or min(self.noted + self.matched, 1)
 
     def add(self, said: LookupLine, times: int = 1) -> None:
         name = said.answer.value
@@ -135,12 +152,13 @@ _WAYS = 8
 @dataclass(slots=True)
 class Lookups:
     """All that some files say. `nameless` counts, by tuner, misses whose line does not tell of
-    what; `left` the questions beyond `MAX_ASKS`."""
+    what; `left` the questions beyond `MAX_ASKS`; `repeated` the lines that Ray left out."""
 
     tallies: dict[Lookup, LookupCounts] = field(default_factory=dict)
     devices: set[TableDevice] = field(default_factory=set)
     nameless: Counter[str] = field(default_factory=Counter)
     left: int = 0
+    repeated: int = 0
 
     def add(self, said: LookupLine, times: int = 1) -> None:
         tally = self.tallies.get(said.ask)
@@ -157,13 +175,17 @@ class Lookups:
 @dataclass(frozen=True, slots=True)
 class Marker:
     """What a line of a log is found by. `read` is given the line from `begins`, the last one before
-    the word, or from the word itself; None for what only looks like one."""
+    the word, or from the word itself; None for what only looks like one. The text of some goes on
+    in `more` lines, which are indented, and may begin in as many above."""
 
     word: bytes
     read: Callable[[str], LookupLine | None]
     begins: bytes = b""
+    more: int = 0
 
 
+_MORE = 2
+"""Lines that may continue one: two were seen."""
 AITER = "aiter"
 FUSED_MOE = "fused_moe"
 FUSED_MOE_KEY = (
@@ -189,7 +211,7 @@ _AITER_SIZES = re.compile(
 _AITER_FACTS = re.compile(
     r"\b(dtype|otype|bias|scaleAB|bpreshuffle|q_dtype_w)[=:]\s?'?([\w.]{1,40})'?", re.ASCII
 )
-_AITER_MISSED = re.compile(r"not found tuned config in (\S{1,300}?),? ")
+_AITER_MISSED = re.compile(r"not found tuned config in(?: (\S{1,300}?),?(?= )|\s*\Z)")
 _AITER_DEFAULT = re.compile(r" using (\w{1,40}) solution:(-?\d{1,9})")
 _TUNED_IN = re.compile(r" is tuned(?: on cu_num = (\d{1,6}))?,? in (\S{1,300}?)[,!]* ")
 _AITER_KERNEL = re.compile(r"(?:kernel name is|kernelName is) (\S{1,300}?)[,!]*(?: |$)")
@@ -229,13 +251,15 @@ def _aiter_gemm(text: str, table: str) -> Lookup | None:
 
 
 def _aiter_missed(text: str) -> LookupLine | None:
+    """A line that ends before the file says no less that the product was missed."""
     found = _AITER_MISSED.search(text + " ")
-    ask = found and _aiter_gemm(text, found[1])
+    table = (found and found[1]) or ""
+    ask = found and _aiter_gemm(text, table)
     if found is None or ask is None:
         return None
-    way = _AITER_DEFAULT.search(text, found.end() - 1)
+    way = _AITER_DEFAULT.search(text, found.end())
     default = "default config" if way is None else f"{way[1]}, solution {way[2]}"
-    return LookupLine(ask, LookupOutcome.MISSED, default, found[1])
+    return LookupLine(ask, LookupOutcome.MISSED, default, table)
 
 
 def _aiter_tuned(text: str) -> LookupLine | None:
@@ -283,10 +307,10 @@ def _experts(printed: str) -> Lookup | None:
 
 
 _AITER_MARKERS = (
-    Marker(b"not found tuned config in ", _aiter_missed, b"shape "),
-    Marker(b" is tuned", _aiter_tuned, b"shape "),
-    Marker(b"[fused_moe] using ", _fused_moe),
-    Marker(b"[fused_moe] no tuned ", _fused_moe_default),
+    Marker(b"not found tuned config in", _aiter_missed, b"shape ", _MORE),
+    Marker(b" is tuned", _aiter_tuned, b"shape ", _MORE),
+    Marker(b"[fused_moe] using ", _fused_moe, more=_MORE),
+    Marker(b"[fused_moe] no tuned ", _fused_moe_default, more=_MORE),
 )
 
 
@@ -402,6 +426,40 @@ def _hipblaslt_call(text: str) -> LookupLine | None:
 _HIPBLASLT_MARKERS = (Marker(f"{WORD} -".encode(), _hipblaslt_call),)
 
 
+MIOPEN = MIOPEN_TABLES.name
+_MIOPEN_NAMELESS = (b"Find-db regenerating.", b"Perf Db: record not found")
+_LOOKING = re.compile(r"Looking for key (\S{20,400}) in (?:cache for )?file \"?([^\"\n]{1,400})")
+_MATCH = re.compile(r"Key match: (\S{20,400})")
+
+
+def _miopen_lookup(key: str) -> Lookup:
+    direction = direction_of(key)
+    return Lookup(MIOPEN, DIRECTIONS.get(direction, direction), (("problem", key),))
+
+
+def _miopen_asked(text: str) -> LookupLine | None:
+    found = _LOOKING.match(text)
+    if found is None or not is_key(found[1]):
+        return None
+    path = found[2].strip()
+    device = device_of(re.split(r"[/\\]", path)[-1])
+    device = TableDevice(device.arch, device.units)
+    return LookupLine(_miopen_lookup(found[1]), LookupOutcome.UNTOLD, table=path, device=device)
+
+
+def _miopen_match(text: str) -> LookupLine | None:
+    found = _MATCH.match(text)
+    if found is None or not is_key(found[1]):
+        return None
+    return LookupLine(_miopen_lookup(found[1]), LookupOutcome.MATCHED)
+
+
+_MIOPEN_MARKERS = (
+    Marker(b"Looking for key ", _miopen_asked),
+    Marker(b"Key match: ", _miopen_match),
+)
+
+
 INDUCTOR = "inductor"
 _OPS = frozenset({"mm", "addmm", "bmm"})
 _FACTORS = 2
@@ -445,8 +503,14 @@ MARKERS: tuple[Marker, ...] = (
     *_MOE_MARKERS,
     *_TUNABLEOP_MARKERS,
     *_HIPBLASLT_MARKERS,
+    *_MIOPEN_MARKERS,
 )
-"""A new tuner is one file in this folder and one line here."""
+_NAMELESS = (
+    *((TUNABLEOP, word) for word in (_TUNABLEOP_NAMELESS,)),
+    *((HIPBLASLT, word) for word in _HIPBLASLT_NAMELESS),
+    *((MIOPEN, word) for word in _MIOPEN_NAMELESS),
+)
+"""What says that something was missed, but not what."""
 _STRETCH = 8 << 20
 """Bytes read at a time."""
 BEGINNING = 64 << 20
@@ -466,16 +530,23 @@ def read_lookups(path: Path, asked: Lookups, limit: int | None = None) -> None:
             if limit is not None and stream.tell() > limit:
                 break
             data += piece
-            stop = data.rfind(b"\n") + 1
+            stop = _end_of_whole(data, start)
             if stop <= start and len(data) > _STRETCH:  # a line of megabytes
                 stop = len(data) - _LONGEST
             if stop > start:
                 _search(data, start, stop, asked, known)
-                # A line without end is read on with what may belong to its next words.
-                whole = data[stop - 1 : stop] == b"\n"
-                low = stop if whole else max(0, stop - _LONGEST)
+                low = max(0, stop - _LONGEST)  # what the next words may belong to
                 data, start = data[low:], stop - low
         _search(data, start, len(data), asked, known)
+
+
+def _end_of_whole(data: bytes, start: int) -> int:
+    """The end of the last line whose continuation was read too, as far as there are so many."""
+    stop = data.rfind(b"\n") + 1
+    for _ in range(_MORE):
+        before = data.rfind(b"\n", start, max(stop - 1, start)) + 1
+        stop = before if before > start else stop
+    return stop
 
 
 _Meanings = list[dict[bytes, LookupLine | None]]
@@ -484,18 +555,20 @@ _Meanings = list[dict[bytes, LookupLine | None]]
 
 def _search(data: bytes, start: int, stop: int, asked: Lookups, known: _Meanings) -> None:
     """What begins from `start` to `stop`; the bytes around that tell what belongs to it."""
+    ray = data.find(b"x across cluster]", start) >= 0
     for marker, meanings in zip(MARKERS, known, strict=True):
         for at in _places(data, start, stop, marker.word):
-            text = _line_at(data, at, marker)
-            said = None if text is None else _meaning(marker, text, meanings)
-            if said is not None:
-                asked.add(said)
-    for at in _places(data, start, stop, _TUNABLEOP_NAMELESS):
-        if not data.startswith(b" for ", at + len(_TUNABLEOP_NAMELESS)):
-            asked.nameless[TUNABLEOP] += 1
-    for word in _HIPBLASLT_NAMELESS:
-        for _ in _places(data, start, stop, word):
-            asked.nameless[HIPBLASLT] += 1
+            for text in _texts_at(data, at, marker):
+                said = _meaning(marker, text, meanings)
+                if said is not None:
+                    times = _times(data, at) if ray else 1
+                    asked.repeated += times - 1
+                    asked.add(said, times)
+                    break
+    for tuner, word in _NAMELESS:
+        for at in _places(data, start, stop, word):
+            if tuner != TUNABLEOP or not data.startswith(b" for ", at + len(word)):
+                asked.nameless[tuner] += _times(data, at) if ray else 1
 
 
 def _places(data: bytes, start: int, stop: int, word: bytes) -> Iterator[int]:
@@ -506,16 +579,62 @@ def _places(data: bytes, start: int, stop: int, word: bytes) -> Iterator[int]:
         at = data.rfind(word, start, at)
 
 
-def _line_at(data: bytes, at: int, marker: Marker) -> bytes | None:
-    """The line from where it begins for this marker; None where it does not."""
-    start = at
-    if marker.begins:
-        low = max(0, at - _LONGEST)
-        start = data.rfind(marker.begins, max(low, data.rfind(b"\n", low, at)), at)
-        if start < 0:
-            return None
+_REPEATED = re.compile(rb"\[repeated (\d{0,20})x across cluster\]")
+_ESCAPES = re.compile(rb"\x1b\[[\d;]{0,20}m")
+_GOES_ON = re.compile(rb"(?:\([^()\n]{1,100}\) ?)?[ \t]{2,}(?=\S)")
+"""How a line begins that continues the one above, behind the name of the process."""
+
+
+def _times(data: bytes, at: int) -> int:
+    """How many lines Ray says that the one at `at` stands for."""
+    found = _REPEATED.search(data[at : _line_end(data, at)])
+    return max(1, int(found[1])) if found and 0 < len(found[1]) < 7 else 1
+
+
+def _line_end(data: bytes, at: int) -> int:
     end = data.find(b"\n", at, at + _LONGEST)
-    return data[start : end if end >= 0 else at + _LONGEST]
+    return end if end >= 0 else min(at + _LONGEST, len(data))
+
+
+def _texts_at(data: bytes, at: int, marker: Marker) -> Iterator[bytes]:
+    """What may be the text of a marker, from where it begins: with the lines that continue it, and
+    alone. Nothing where it does not begin."""
+    start, low = at, max(0, at - _LONGEST)
+    line = data.rfind(b"\n", low, at)
+    if marker.begins:
+        start = data.rfind(marker.begins, max(low, line), at)
+        above = marker.more
+        while start < 0 <= line and above and _goes_on(data, line + 1):
+            line, end, above = data.rfind(b"\n", low, line), line, above - 1
+            start = data.rfind(marker.begins, max(low, line), end)
+        if start < 0:
+            return
+    first = end = _line_end(data, at)
+    for _ in range(marker.more):
+        if not _goes_on(data, end + 1):
+            break
+        end = _line_end(data, end + 1)
+    if data.find(b"\n", start, end) >= 0:
+        yield b" ".join(_plain(_GOES_ON.sub(b"", one)) for one in _lines(data[start:end]))
+    if data.find(b"\n", start, first) < 0:
+        yield _plain(data[start:first])
+
+
+def _lines(data: bytes) -> list[bytes]:
+    return [_ESCAPES.sub(b"", line) for line in data.split(b"\n")]
+
+
+def _goes_on(data: bytes, start: int) -> bool:
+    """Whether the line from `start` continues the one above."""
+    return _GOES_ON.match(_ESCAPES.sub(b"", data[start : _line_end(data, start)])) is not None
+
+
+def _plain(text: bytes) -> bytes:
+    """Without colours, and without what Ray writes behind a line."""
+    if b"\x1b" in text:
+        text = _ESCAPES.sub(b"", text)
+    found = _REPEATED.search(text)
+    return (text[: found.start()] if found else text).strip()
 
 
 def _meaning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 
 from backend.counted import counted, noun
 from rocm_tui.ingest import lookups
@@ -10,7 +11,7 @@ from rocm_tui.ingest.lookups import UNTOLD, Lookup
 from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.table import SPARE, Field, text_table
 from rocm_tui.session import numbers as fmt
-from rocm_tui.tables.coverage import ONCE, Coverage, Covered, Verdict, times
+from rocm_tui.tables.coverage import ONCE, Coverage, Covered, TableAnswer, Verdict, times
 
 _SHARED = "torch."
 
@@ -34,7 +35,7 @@ def product(ask: Lookup) -> str:
         pairs = zip(told["shapes"].split(", "), told["strides"].split(", "), strict=True)
         shapes = (shape if steps.endswith("x1") else f"{shape}ᵀ" for shape, steps in pairs)
         return f"{', '.join(shapes)} {told['dtype']}"
-    return told["params"]
+    return next(iter(told.values()))
 
 
 def _gemm(told: dict[str, str]) -> str:
@@ -74,10 +75,12 @@ _STYLES = {
 
 
 def _where(row: Covered) -> str:
-    hit = row.hit
+    hit = row.hit or row.beside
     if hit is None:
         return row.tally.table
     place = hit.path if not hit.line else f"{hit.path}:{hit.line}"
+    if row.hit is None:
+        return f"not {place} ({hit.near})"
     return f"{place} ({hit.near})" if hit.near else place
 
 
@@ -189,6 +192,18 @@ def cover_notes(coverage: Coverage, tables: int) -> list[str]:
             )
         elif device != UNTOLD:
             notes.append(f"looked up for {device}")
+    beside = [row.beside for row in coverage.rows if row.beside is not None and row.lacking]
+    if beside:
+        products, place = counted(len(beside), "missed product"), PurePath(beside[0].path).name
+        first = f"{place}:{beside[0].line}" if beside[0].line else place
+        unlike = "for another device or under another name"
+        notes.append(f"the tables have {products} {unlike}: first {first} ({beside[0].near})")
+    if coverage.repeated:
+        lines = counted(coverage.repeated, "line")
+        notes.append(
+            f"Ray left {lines} out as repeated, which may be of other sizes: it compares lines "
+            "without their numbers (RAY_DEDUP_LOGS=0 prints each)"
+        )
     for tuner, count in coverage.nameless.items():
         misses = counted(count, "miss", "misses")
         notes.append(f"{misses} of {TUNERS[tuner]} without a name: {_NAMED_BY[tuner]}")
@@ -199,7 +214,7 @@ def cover_notes(coverage: Coverage, tables: int) -> list[str]:
 
 
 class CoverEntryJson(JsonObject):
-    """The entry of a table that covers a product."""
+    """The entry of a table that covers a product, or would but for what `near` says."""
 
     path: str
     line: int | None
@@ -231,20 +246,11 @@ class CoverRowJson(JsonObject):
     ran: list[WayJson]
     looked_in: str | None
     entry: CoverEntryJson | None
+    near_miss: CoverEntryJson | None
 
     @classmethod
     def of(cls, row: Covered) -> CoverRowJson:
-        hit, tally = row.hit, row.tally
-        entry = None
-        if hit is not None:
-            entry = fill(
-                CoverEntryJson,
-                hit,
-                line=hit.line or None,
-                ms_of_all=None if hit.ms is None else hit.ms * tally.times,
-                device=str(hit.device) or None,
-                near=hit.near or None,
-            )
+        tally = row.tally
         return fill(
             cls,
             row.ask,
@@ -254,8 +260,22 @@ class CoverRowJson(JsonObject):
             device=str(row.ask.device) or None,
             ran=[WayJson(what=way, times=count) for way, count in tally.ways.items()],
             looked_in=tally.table or None,
-            entry=entry,
+            entry=_entry_json(row.hit, tally.times),
+            near_miss=_entry_json(row.beside, tally.times),
         )
+
+
+def _entry_json(hit: TableAnswer | None, times: int) -> CoverEntryJson | None:
+    if hit is None:
+        return None
+    return fill(
+        CoverEntryJson,
+        hit,
+        line=hit.line or None,
+        ms_of_all=None if hit.ms is None else hit.ms * times,
+        device=str(hit.device) or None,
+        near=hit.near or None,
+    )
 
 
 class WrittenJson(JsonObject):
@@ -276,6 +296,7 @@ class CoverJson(JsonObject):
     nameless_misses: int
     nameless: Mapping[str, int]
     not_counted: int
+    repeated: int
     rows: list[CoverRowJson]
     written: list[WrittenJson]
 
@@ -297,6 +318,7 @@ class CoverJson(JsonObject):
 _NAMED_BY = {
     lookups.TUNABLEOP: "newer releases of PyTorch tell of what",
     lookups.HIPBLASLT: "with HIPBLASLT_LOG_MASK=40 it names each call, too",
+    lookups.MIOPEN: "with MIOPEN_LOG_LEVEL=6 it names each problem that it looks for, too",
 }
 """Who does not say of what, and what does."""
 TUNERS = {
@@ -304,5 +326,6 @@ TUNERS = {
     lookups.MOE: "vLLM and SGLang",
     lookups.TUNABLEOP: "TunableOp",
     lookups.HIPBLASLT: "hipBLASLt",
+    lookups.MIOPEN: "MIOpen",
 }
 """As people write them."""

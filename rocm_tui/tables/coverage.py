@@ -7,6 +7,7 @@ SGLang take the file of that very name. docs/tables.md names the sources.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,7 +17,7 @@ from pathlib import PurePath
 
 from backend.counted import counted
 from backend.tables.hipblaslt import KEY
-from backend.tables.model import Entry, NotAProblem, Table, TableDevice
+from backend.tables.model import Entry, Fields, NotAProblem, Table, TableDevice
 from backend.tables.registry import problem_of_entry
 from rocm_tui.ingest import lookups
 from rocm_tui.ingest.lookups import AITER, INDUCTOR, UNTOLD, Lookup, LookupCounts, Lookups
@@ -39,12 +40,14 @@ _ORDER = tuple(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A question and its verdict; `hit` is the entry of a given table that answers it."""
+    """A question and its verdict; `hit` is the entry of a given table that answers it, `beside` one
+    that has the product for another device, or under another name."""
 
     ask: Lookup
     tally: LookupCounts
     verdict: Verdict
     hit: TableAnswer | None = None
+    beside: TableAnswer | None = None
 
     @property
     def lacking(self) -> bool:
@@ -56,13 +59,14 @@ class Coverage:
     """All questions, those without an answer first, the most frequent first.
 
     `device` is what was looked up for, `nameless` counts by tuner the misses whose line names no
-    product, `left` those beyond the limit.
+    product, `left` those beyond the limit, `repeated` the lines that Ray left out.
     """
 
     rows: tuple[Covered, ...]
     device: TableDevice = UNTOLD
     nameless: Mapping[str, int] = field(default_factory=dict)
     left: int = 0
+    repeated: int = 0
 
     def of(self, *verdicts: Verdict) -> tuple[Covered, ...]:
         return tuple(row for row in self.rows if row.verdict in verdicts)
@@ -81,11 +85,27 @@ def times(rows: Sequence[Covered]) -> int:
 def cover(asked: Lookups, tables: Sequence[Table], device: TableDevice | None = None) -> Coverage:
     """Compare questions with tables; the device defaults to the one in the log."""
     of_log = device_of_log(asked)
-    hits = find(asked.tallies, tables, device, of_log)
+    hits, beside = find(asked.tallies, tables, device, of_log)
     given = {table.tuner for table in tables if len(table.entries)}
-    rows = [_row(ask, tally, hits, given) for ask, tally in asked.tallies.items()]
-    rows.sort(key=lambda row: (_ORDER.index(row.verdict), -row.tally.times, row.ask.key))
-    return Coverage(tuple(rows), device or of_log, asked.nameless, asked.left)
+    rows = []
+    for ask, tally in asked.tallies.items():
+        hit = hits.get(ask)
+        verdict = Verdict.COVERED if hit else _verdict(ask, tally, given)
+        rows.append(Covered(ask, tally, verdict, hit, None if hit else beside.get(ask)))
+    rows.sort(key=lambda row: (_ORDER.index(row.verdict), -row.tally.times, _numeric(row.ask)))
+    device = device or of_log
+    return Coverage(tuple(rows), device, asked.nameless, asked.left, asked.repeated)
+
+
+def _numeric(ask: Lookup) -> list[tuple[str, tuple[tuple[int, str], ...]]]:
+    """An order in which numbers within the values are compared as numbers."""
+    return [
+        (name, tuple((int(part) if part.isdecimal() else -1, part) for part in _PARTS.split(value)))
+        for name, value in ask.key
+    ]
+
+
+_PARTS = re.compile(r"([0-9]{1,18})")
 
 
 def device_of_log(asked: Lookups) -> TableDevice:
@@ -99,18 +119,14 @@ def device_of_log(asked: Lookups) -> TableDevice:
     )
 
 
-def _row(
-    ask: Lookup, tally: LookupCounts, hits: Mapping[Lookup, TableAnswer], given: set[str]
-) -> Covered:
-    hit = hits.get(ask)
-    if hit is not None:
-        return Covered(ask, tally, Verdict.COVERED, hit)
+def _verdict(ask: Lookup, tally: LookupCounts, given: set[str]) -> Verdict:
+    """Of a question that no given table answers."""
     if tally.missed or tally.noted:
-        return Covered(ask, tally, Verdict.MISSED)
-    if tally.found:
-        return Covered(ask, tally, Verdict.FOUND)
+        return Verdict.MISSED
+    if tally.found or tally.matched:
+        return Verdict.FOUND
     asked = BLAS if ask.tuner == INDUCTOR else {ask.tuner}
-    return Covered(ask, tally, Verdict.MISSED if asked & given else Verdict.UNKNOWN)
+    return Verdict.MISSED if asked & given else Verdict.UNKNOWN
 
 
 ONCE = frozenset({AITER, "moe"})
@@ -119,8 +135,8 @@ ONCE = frozenset({AITER, "moe"})
 
 @dataclass(frozen=True, slots=True)
 class TableAnswer:
-    """An entry that answers a question; `near` is how it does where it is not asked for exactly.
-    `line` is 0 where the whole file does."""
+    """An entry that answers a question; `near` is how it does where it is not asked for exactly, or
+    why it does not. `line` is 0 where the whole file does."""
 
     path: str
     line: int
@@ -132,12 +148,13 @@ class TableAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Want:
-    """A question with its rank (0 is the best answer), how its answer is inexact, and a
-    condition."""
+    """A question with its rank (0 is the best answer), how its answer is inexact, why it is none
+    for the library (`unlike`), and a condition."""
 
     ask: Lookup
     rank: int = 0
     near: str = ""
+    unlike: str = ""
     holds: Callable[[Entry], bool] = lambda entry: True
 
 
@@ -150,8 +167,9 @@ def find(
     tables: Sequence[Table],
     given: TableDevice | None = None,
     of_log: TableDevice = UNTOLD,
-) -> dict[Lookup, TableAnswer]:
-    """Return the best answer of each question that has one.
+) -> tuple[dict[Lookup, TableAnswer], dict[Lookup, TableAnswer]]:
+    """Return the best answer of each question that has one, and entries that would be answers but
+    for their device or name.
 
     It is looked up on the device that is `given`, else on that of the question, else `of_log`. An
     unknown property of a device equals anything.
@@ -160,16 +178,20 @@ def find(
     for ask in asks:
         by_tuner.setdefault(ask.tuner, []).append(ask)
     hits: dict[Lookup, tuple[int, TableAnswer]] = {}
+    beside: dict[Lookup, TableAnswer] = {}
     for table in tables:
         asked = by_tuner.get(table.tuner, ())
         products = by_tuner.get(lookups.INDUCTOR, ()) if table.tuner in BLAS else ()
         for want, entry in chain(_found(asked, table), _products(products, table)):
             ask = want.ask
             on = given or (of_log if ask.device == UNTOLD else ask.device)
-            known = hits.get(ask)
-            if may_be(entry.device, on) and (known is None or want.rank < known[0]):
+            best = hits.get(ask)
+            unlike = want.unlike or ("" if may_be(entry.device, on) else f"for {entry.device}")
+            if unlike:
+                beside.setdefault(ask, _answer(table, entry, unlike))
+            elif best is None or want.rank < best[0]:
                 hits[ask] = want.rank, _answer(table, entry, want.near)
-    return {ask: hit for ask, (_, hit) in hits.items()}
+    return {ask: hit for ask, (_, hit) in hits.items()}, beside
 
 
 def _answer(table: Table, entry: Entry, near: str) -> TableAnswer:
@@ -186,20 +208,25 @@ def _found(asks: Sequence[Lookup], table: Table) -> Iterator[tuple[_Want, Entry]
         return
     if table.tuner == lookups.MOE:
         # The file's name is what is looked up, to the letter; each step of M has all but M of it.
-        asked_for = first.op, first.key[1:], first.device
-        folder = PurePath(table.path).parent.name
+        folder, key = PurePath(table.path).parent.name, first.key[1:]
         near = folder if folder.startswith("triton_") else ""
-        yield from (
-            (_Want(ask, near=near), first)
-            for ask in asks
-            if (ask.op, ask.key, ask.device) == asked_for
-        )
+        for ask in asks:
+            if ask.op == first.op and _bare(ask.key) == _bare(key):
+                unlike = "" if ask.key == key else f"called {PurePath(table.path).name}"
+                unlike = unlike if ask.device == first.device else f"for {first.device}"
+                yield _Want(ask, near=near, unlike=unlike), first
         return
     wants, key_of = _RULES[table.tuner](asks, table, first)
     for entry in table.entries:
         for want in wants.get(key_of(entry), ()):
             if entry.solution and want.holds(entry):
                 yield want, entry
+
+
+def _bare(key: Fields) -> Fields:
+    """A key without the blanks that one library writes into its files' names and another does
+    not."""
+    return tuple((name, value.replace(" ", "")) for name, value in key)
 
 
 BLAS = frozenset({lookups.TUNABLEOP, lookups.HIPBLASLT})
@@ -222,7 +249,8 @@ def _products(asks: Sequence[Lookup], table: Table) -> Iterator[tuple[_Want, Ent
 _Rule = tuple[Wants, Callable[[Entry], LookupKey]]
 
 
-def _tunableop_lookup(asks: Sequence[Lookup], table: Table, first: Entry) -> _Rule:
+def _signature_lookup(asks: Sequence[Lookup], table: Table, first: Entry) -> _Rule:
+    """By op and the only text of the key."""
     wants: Wants = {(ask.op, ask.key[0][1]): [_Want(ask)] for ask in asks}
     return wants, lambda entry: (entry.op, entry.key[0][1])
 
@@ -245,12 +273,14 @@ def _aiter_lookup(asks: Sequence[Lookup], table: Table, first: Entry) -> _Rule:
     wants: Wants = {}
     for ask in asks:
         fields, assumed = _typed(dict(ask.key), names)
-        if set(fields) != set(names) or not _same_op(ask.op, first.op):
+        if set(fields) != set(names):
             continue
+        unlike = "" if _same_op(ask.op, first.op) else f"in a table of {first.op}"
         for rank, rows in enumerate(_padded(fields)):
             near = " ".join(filter(None, (f"as M {rows}" if rank else "", assumed)))
             key = _values({**fields, "M": rows} if rows else fields, names)
-            wants.setdefault(key, []).append(_Want(ask, rank, near))
+            if not (unlike and rank):
+                wants.setdefault(key, []).append(_Want(ask, rank, near, unlike))
     return wants, lambda entry: _values(dict(entry.key), names)
 
 
@@ -310,9 +340,8 @@ def _experts(asks: Sequence[Lookup], names: Sequence[str], op: str) -> _Rule:
             same = partial(_is_used, fields["act_type"])
             other = partial(_is_used, "")
             note = ", ".join(filter(None, (near, "of another activation")))
-            wants.setdefault(key, []).extend(
-                (_Want(ask, 2 * rank, near, same), _Want(ask, 2 * rank + 1, note, other))
-            )
+            exact = _Want(ask, 2 * rank, near, holds=same)
+            wants.setdefault(key, []).extend((exact, _Want(ask, 2 * rank + 1, note, holds=other)))
     return wants, lambda entry: _values(dict(entry.key), bare)
 
 
@@ -327,7 +356,8 @@ def _below(fields: Mapping[str, str]) -> list[str]:
 
 
 _RULES: Mapping[str, Callable[[Sequence[Lookup], Table, Entry], _Rule]] = {
-    lookups.TUNABLEOP: _tunableop_lookup,
+    lookups.TUNABLEOP: _signature_lookup,
+    lookups.MIOPEN: _signature_lookup,
     lookups.AITER: _aiter_lookup,
     lookups.HIPBLASLT: _hipblaslt_lookup,
 }

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import random
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from backend.tables.registry import parse
 from rocm_tui.cli.entry import main
+from tests.support.places import CORPUS, TABLES
 
 HEAD = "gfx,cu_num,M,N,K,libtype,kernelId,splitK,us,kernelName,tflops,bw,errRatio"
 LADDER = '{"1": {"BLOCK_SIZE_M": 16, "num_warps": 4}, "64": {"BLOCK_SIZE_M": 32, "num_warps": 8}}'
@@ -370,3 +374,190 @@ def test_the_command_that_tunes_names_the_file_for_a_shell(
     words = shlex.split(written["run"])
     assert code == 1
     assert words[words.index("-i") + 1] == "my {list}; x.csv"
+
+
+def test_sizes_are_ordered_as_numbers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where they were asked for as often: M, then N; of TunableOp's signatures each number."""
+    Path("a.log").write_text("".join(miss(m, n=n) for m in (64, 8, 128) for n in (1024, 9, 128)))
+    rows = covered(capsys, "a.log")[1]["rows"]
+    assert [(row["key"]["M"], row["key"]["N"]) for row in rows] == [  # type: ignore[attr-defined]
+        (m, n) for m in ("8", "64", "128") for n in ("9", "128", "1024")
+    ]
+    op = "GemmTunableOp_Half_TN"
+    Path("untuned.csv").write_text(
+        "".join(f"{op},tn_{n}_8_{k}\n" for n in (100, 20) for k in (9, 10))
+    )
+    rows = covered(capsys, "untuned.csv")[1]["rows"]
+    assert [row["key"]["params"] for row in rows] == [  # type: ignore[attr-defined]
+        "tn_20_8_9", "tn_20_8_10", "tn_100_8_9", "tn_100_8_10",
+    ]  # fmt: skip
+
+
+def near_miss(value: dict[str, object]) -> object:
+    (row,) = value["rows"]  # type: ignore[misc]
+    assert row["outcome"] == "missed" and row["entry"] is None
+    return row["near_miss"] and (row["near_miss"]["near"], row["near_miss"]["line"])
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "device", "near"),
+    [
+        ("a8w8_blockscale_tuned_gemm.csv", row(64, units=80), "gfx942:304", ("for gfx942:80", 2)),
+        ("mine.csv", row(64, "gfx950", 256), "gfx942:304", ("for gfx950:256", 2)),
+        ("a.csv", row(8) + row(64, "gfx1201", 64), "gfx1201:32", ("for gfx1201:64", 3)),
+        ("a4w4_blockscale_tuned_gemm.csv", row(64), "gfx942:304",
+         ("in a table of gemm_a4w4_blockscale", 2)),
+        ("a8w8_bpreshuffle_tuned_gemm.csv", row(64), "MI300X",
+         ("in a table of gemm_a8w8_bpreshuffle", 2)),
+        ("mine.csv", row(8) + row(65), "gfx942:304", None),
+    ],
+)  # fmt: skip
+def test_a_product_that_another_device_or_op_has_is_named(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    rows: str,
+    device: str,
+    near: tuple[str, int] | None,
+) -> None:
+    Path("a.log").write_text(miss(64))
+    Path(name).write_text(f"{HEAD}\n{rows}")
+    code, value = covered(capsys, "a.log", name, "--device", device)
+    assert (code, near_miss(value)) == (1, near)
+    main(["cover", "a.log", name, "--device", device])
+    out = capsys.readouterr().out
+    assert ("1 missed product for another device or under another name" in out) is bool(near)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("E=16,N=8,device_name=AMD_Instinct_MI325X,block_shape=[128,128].json",
+         ("for AMD_Instinct_MI325X", None)),
+        ("E=16,N=8,device_name=AMD_Instinct_MI300X_OAM,block_shape=[128,128].json",
+         ("for AMD_Instinct_MI300X_OAM", None)),
+        ("E=16,N=8,device_name=AMD_Instinct_MI300X,block_shape=[128, 128].json",
+         ("called E=16,N=8,device_name=AMD_Instinct_MI300X,block_shape=[128, 128].json", None)),
+        ("E=16,N=8,device_name=AMD_Instinct_MI300X.json", None),
+        ("E=16,N=16,device_name=AMD_Instinct_MI300X,block_shape=[128,128].json", None),
+    ],
+)  # fmt: skip
+def test_a_ladder_of_another_name_is_named(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    near: tuple[str, None] | None,
+) -> None:
+    asked = "E=16,N=8,device_name=AMD_Instinct_MI300X,block_shape=[128,128].json"
+    Path("a.log").write_text(f"Using default MoE config. Config file not found at /v/{asked}\n")
+    Path(name).write_text(LADDER)
+    code, value = covered(capsys, "a.log", "--table", name)
+    assert (code, near_miss(value)) == (1, near)
+
+
+def test_miopen_s_problems_in_its_find_dbs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "3-224-224-7x7-64-112-112-{}-3x3-2x2-1x1-0-NCHW-FP32-F"
+    looked = "MIOpen(HIP): Info2 [FindRecord] Looking for key {} in file /o/gfx942130.HIP.fdb.txt\n"
+    matched = f"MIOpen(HIP): Info2 [FindRecord] Key match: {key.format(8)}\n"
+    Path("a.log").write_text("".join(looked.format(key.format(n)) for n in (8, 16, 4)) + matched)
+    assert outcomes(covered(capsys, "a.log")[1]) == {
+        key.format(8): "found", key.format(16): "unknown", key.format(4): "unknown",
+    }  # fmt: skip
+    line = f"{key.format(16)}=GemmFwdRest:3.1,0,miopenConvolutionFwdAlgoGEMM\n"
+    Path("gfx942130.HIP.fdb.txt").write_text(line)
+    Path("gfx906_60.HIP.fdb.txt").write_text(line.replace("-16-", "-4-"))
+    code, value = covered(capsys, "a.log", "--table", "gfx942130.HIP.fdb.txt", "--table", ".")
+    assert code == 1
+    assert outcomes(value) == {
+        key.format(8): "found", key.format(16): "covered", key.format(4): "missed",
+    }  # fmt: skip
+    near = [row["near_miss"]["near"] for row in value["rows"] if row["near_miss"]]  # type: ignore[attr-defined]
+    assert near == ["for gfx906:60"]
+
+
+def cells(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+needs_tables = pytest.mark.skipif(not TABLES.is_dir(), reason="the public tables are not here")
+
+
+@needs_tables
+def test_an_untuned_list_beside_counts_of_its_cells(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exact hits, and those of a larger M, counted from the cells by AITER's rule."""
+    untuned, tuned = (
+        TABLES / "aiter_bf16_untuned_llama70B.csv",
+        TABLES / "aiter_bf16_tuned_llama70B.csv",
+    )
+    names = ("N", "K", "bias", "dtype", "scaleAB")
+    have = {(row["M"], *(row[name] for name in names)) for row in cells(tuned)
+            if row["bpreshuffle"] == "False" and row["outdtype"] == row["dtype"]}  # fmt: skip
+    asked = {(row["M"], *(row[name] for name in names)) for row in cells(untuned)}
+    exact = asked & have
+    code, value = covered(capsys, str(untuned), str(tuned))
+    rows = value["rows"]
+    assert isinstance(rows, list) and len(rows) == len(asked)
+    hits = [row for row in rows if row["entry"]]
+    assert sum("as M" not in (row["entry"]["near"] or "") for row in hits) == len(exact)
+    assert 0 < len(exact) <= len(hits) and code == (len(hits) != len(rows))
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
+@pytest.mark.parametrize("seed", range(3))
+def test_two_ranks_of_tunableop_beside_counts_of_their_lines(
+    folder: Path, capsys: pytest.CaptureFixture[str], seed: int
+) -> None:
+    """What rank 1 tuned, asked for as often as drawn; rank 0 has what it has."""
+    results = {
+        rank: [
+            tuple(line.split(",")[:2])
+            for line in (CORPUS / f"tunableop_results{rank}_mi300_rocmvllm.csv")
+            .read_text()
+            .splitlines()
+            if "TunableOp_" in line
+        ]
+        for rank in (0, 1)
+    }
+    chance = random.Random(seed)
+    asked = [key for key in results[1] for _ in range(chance.randrange(3))]
+    chance.shuffle(asked)
+    Path("server.log").write_text(
+        "".join(
+            f"[W pid=1] missing params_signature, returning null ResultEntry for {op},{params}\n"
+            for op, params in asked
+        )
+    )
+    table = CORPUS / "tunableop_results0_mi300_rocmvllm.csv"
+    _, value = covered(capsys, "server.log", str(table))
+    rows = value["rows"]
+    assert isinstance(rows, list) and value["times"] == len(asked)
+    times = {(row["op"], row["key"]["params"]): row["times"] for row in rows}
+    assert times == Counter(asked)
+    found = {(row["op"], row["key"]["params"]) for row in rows if row["outcome"] == "covered"}
+    assert found == set(asked) & set(results[0])
+
+
+@needs_tables
+def test_experts_beside_counts_of_their_cells(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = TABLES / "aiter_fmoe_tuned_kimik3.csv"
+    names = FUSED.split(",")
+    rows = [{name: one[name] for name in names} for one in cells(tuned)]
+    wanted = [one for at, one in enumerate(rows) if at % 2]
+    other = [one | {"inter_dim": "9"} for one in wanted]
+    lines = (",".join(one[name] for name in names) for one in (*wanted, *other))
+    Path("untuned_fmoe.csv").write_text("\n".join((FUSED, *lines)) + "\n")
+    code, value = covered(capsys, "untuned_fmoe.csv", str(tuned))
+    different = {tuple(one.values()) for one in wanted}
+    outcome = Counter(outcomes_of(value))
+    assert (code, outcome) == (1, {"covered": len(different), "missed": len(different)})
+
+
+def outcomes_of(value: dict[str, object]) -> list[str]:
+    return [row["outcome"] for row in value["rows"]]  # type: ignore[attr-defined]

@@ -336,3 +336,121 @@ def test_products_of_float32_differ_by_their_precision() -> None:
     single, half = "torch.float32", "torch.float16"
     assert key(single, None) == key(single, "highest") != key(single, "high")
     assert key(half, "highest") == key(half, "high") is not None
+
+
+SHAPE = "[aiter] shape is M:8192, N:32, K:6144 "
+FACTS = "dtype='torch.bfloat16' otype='torch.bfloat16' bias=False, scaleAB=False, "
+REST = "bpreshuffle=False, not found tuned config in"
+FILE = "/tmp/aiter_configs/bf16_tuned_gemm.csv, will use default config!"
+USED = "using torch solution:0"
+PREFIX = "(EngineCore pid=7) "
+BROKEN = {
+    "behind in": [SHAPE + FACTS + REST, "        " + FILE, "        " + USED],
+    "with a blank behind in": [SHAPE + FACTS + REST + " ", "\t\t" + FILE + " " + USED],
+    "in the facts": [SHAPE + FACTS, "        " + REST + " " + FILE, "        " + USED],
+    "behind the sizes": [SHAPE, "    " + FACTS + REST + " " + FILE + " " + USED],
+    "behind a name of a process": [
+        PREFIX + SHAPE + FACTS + REST,
+        PREFIX + "   " + FILE + " " + USED,
+    ],
+    "in colours": [
+        f"\x1b[36m(W pid=1)\x1b[0m {SHAPE}{FACTS}{REST}\x1b[0m",
+        f"\x1b[36m(W pid=1)\x1b[0m     {FILE} {USED}\x1b[0m",
+    ],
+}
+
+
+@pytest.mark.parametrize("lines", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("before", [0, 100, 300, 420])
+def test_a_miss_on_several_lines(
+    tmp_path: Path, lines: list[str], end: str, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a stretch of the file ends."""
+    monkeypatch.setattr("rocm_tui.ingest.lookups._STRETCH", 400)
+    log = tmp_path / "server.log"
+    text = end.join(("x" * before, *lines, "INFO ready", "INFO " + "y" * 500, ""))
+    log.write_bytes(text.encode())
+    asked = Lookups()
+    read_lookups(log, asked)
+    ((ask, tally),) = asked.tallies.items()
+    told = dict(ask.key)
+    assert (ask.op, told["M"], told["bpreshuffle"]) == ("gemm_a16w16", "8192", "False")
+    assert (tally.missed, tally.way) == (1, "torch, solution 0")
+    assert tally.table == "/tmp/aiter_configs/bf16_tuned_gemm.csv"
+
+
+def test_a_miss_whose_next_line_is_another_program_s_is_one_all_the_same(tmp_path: Path) -> None:
+    line = "[aiter] shape is M:64, N:1536, K:7168, not found tuned config in"
+    ask, tally = only(tmp_path, line, "INFO ready", "        /tmp/a8w8_tuned_gemm.csv, will use")
+    assert (ask.op, ask.key) == ("gemm", SIZES)
+    assert (tally.missed, tally.table, tally.way) == (1, "", "default config")
+
+
+RAY = "\x1b[32m [repeated {}x across cluster]\x1b[0m"
+ADVICE = " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable log deduplication)"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "times"),
+    [
+        (RAY.format(7), 7),
+        (RAY.format(2) + ADVICE, 2),
+        (" [repeated 120x across cluster]", 120),
+        (" [repeated 0x across cluster]", 1),
+        (" [repeated 9999999x across cluster]", 1),
+        (" [repeated x across cluster]", 1),
+    ],
+)
+def test_lines_that_ray_counts(tmp_path: Path, suffix: str, times: int) -> None:
+    """ray._private.ray_logging 2.x: it compares lines without their words with digits."""
+    op, params = "GemmTunableOp_BFloat16_TN", "tn_4096_16_1024_ld_1024_1024_4096"
+    lines = (
+        "[aiter] shape is M:64, N:1536, K:7168, not found tuned config in /c/a8w8_tuned_gemm.csv, "
+        "will use default config!",
+        f"[aiter] [fused_moe] using 2stage default for ('gfx942', 304, {EXPERTS.format('Silu')}",
+        f"Config file not found at /v/E=16,N=8,{MI}.json",
+        f"missing params_signature, returning null ResultEntry for {op},{params}",
+        f"ResultEntry found for {op},{params}",
+        CALL,
+    )
+    asked = read(tmp_path, *(f"\x1b[36m(W pid=11)\x1b[0m {line}{suffix}" for line in lines))
+    assert [tally.times for tally in asked.tallies.values()] == [
+        times,
+        times,
+        times,
+        2 * times,
+        times,
+    ]
+    assert asked.repeated == (times - 1) * len(lines)
+    nameless = read(tmp_path, f"missing op_signature, returning null ResultEntry{suffix}")
+    assert nameless.nameless == {"tunableop": times}
+    notes = cover_notes(cover(asked, []), 0)
+    assert any("RAY_DEDUP_LOGS=0" in note for note in notes) is (times > 1)
+
+
+CONVOLUTION = "3-224-224-7x7-64-112-112-16-3x3-2x2-1x1-0-NCHW-FP32-F"
+
+
+def test_miopen_names_the_problems_that_it_looks_for(tmp_path: Path) -> None:
+    """MIOpen 2.0 to 3.5 with MIOPEN_LOG_LEVEL=6; that of 2.20 has no file where the key is new."""
+    other = CONVOLUTION.replace("FP32-F", "FP16-B")
+    user = 'in cache for file "C:\\\\Users\\\\x\\\\gfx1201_32.HIP.3_4_1_76e3cde91.ufdb.txt"'
+    asked = read(
+        tmp_path,
+        f"MIOpen(HIP): Info2 [FindRecordUnsafe] Looking for key {CONVOLUTION} {user}",
+        f"MIOpen: Info2 [FindRecordUnsafe] Looking for key {CONVOLUTION} {user}",
+        f"MIOpen(HIP): Info2 [FindRecord] Looking for key {other} in file /o/gfx1201_32.fdb.txt",
+        f"MIOpen(HIP): Info2 [FindRecord] Key match: {other}",
+        "MIOpen(HIP): Info2 [FindRecord] Looking for key abcdefghijklmnopqrstuvwxyz in file x",
+        "MIOpen(HIP): Info [TryLoad] Find-db regenerating.",
+        "MIOpen(HIP): Info [FindSolutionImpl] Perf Db: record not found for: ConvAsm1x1U",
+    )
+    tallies = {(ask.op, *ask.key): tally for ask, tally in asked.tallies.items()}
+    first = tallies.pop(("convolution", ("problem", CONVOLUTION)))
+    ((key, second),) = tallies.items()
+    assert key == ("convolution_bwd_input", ("problem", other))
+    assert (first.times, first.matched, second.times, second.matched) == (2, 0, 1, 1)
+    assert asked.devices == {TableDevice("gfx1201", 32)} and "gfx1201_32.HIP" in first.table
+    assert asked.nameless == {"miopen": 2}
+    assert "MIOPEN_LOG_LEVEL=6" in cover_notes(cover(asked, []), 0)[-1]
