@@ -1,7 +1,10 @@
 """`python -m rocm_tui` is `rocm-tui`."""
 
+import os.path
 import sys
 
-from rocm_tui.cli.entry import main
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+
+from rocm_tui_entry import main
 
 sys.exit(main())

@@ -21,6 +21,8 @@ from rocm_tui.errors import RocmTuiError, UsageError
 
 HOOKS = Path(__file__).parent / "hook_path"
 BACKEND = Path(str(backend.__file__)).parent
+COMMAND = (sys.executable, str(BACKEND.with_name("rocm_tui_entry.py")))
+"""`rocm-tui` as a process of ours."""
 RUN = "ROCM_TUI_RUN"
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 

@@ -41,12 +41,11 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
+from backend.model.choice import MOST_MS
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
 
 FACTOR = 2.0**40
-LEAST = 1e7
-"""Milliseconds. A kernel of 10 ns, raised, is above; no real time comes near."""
 _HIGHEST = 2.0**1000
 """What stands for a number that has no order (NaN) or no place left above it."""
 
@@ -169,7 +168,7 @@ def _time(value: float) -> float:
 
 def is_raised(ms: object) -> bool:
     """Whether a number of a cache file was raised by a pin. A failed choice's infinity was not."""
-    return isinstance(ms, (float, int)) and LEAST <= ms < math.inf
+    return isinstance(ms, (float, int)) and MOST_MS <= ms < math.inf
 
 
 def raise_ms(ms: float) -> float:
@@ -178,7 +177,7 @@ def raise_ms(ms: float) -> float:
         return ms
     if math.isnan(ms):
         return _HIGHEST
-    return min(max(ms * FACTOR, LEAST), _HIGHEST)
+    return min(max(ms * FACTOR, MOST_MS), _HIGHEST)
 
 
 def measured_ms(ms: float) -> float:

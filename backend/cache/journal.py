@@ -42,6 +42,7 @@ from backend.disk import safe
 from backend.disk.exchange import Signature, signature_of
 from backend.disk.safe import MAX_BYTES, open_regular, read_bytes
 from backend.errors import NotWritable
+from backend.model.choice import CacheTime
 from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 
@@ -53,7 +54,7 @@ class Tuned:
     op: str
     inputs: str
     precision: str
-    timings: Mapping[str, int | float]
+    timings: Mapping[str, CacheTime]
     when: float
 
 
@@ -69,7 +70,8 @@ def _strict(ms: Any) -> int | float | str:
 
 
 def tuned_of(line: bytes) -> Tuned | None:
-    """None for a line that is none of ours: torn by a full disk or a power cut, or foreign."""
+    """None for a line that is none of ours: torn by a full disk or a power cut, foreign, or with a
+    time that no kernel takes: 0 ms would win for ever."""
     try:
         return read(Tuned, loads(line))
     except WireError:

@@ -9,6 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.errors import UnsafePath, brief
+
+MAX_NAME = 200
+"""Bytes of a name: a file is named after it, and another with 20 more."""
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name that comes from a file, a worker or a host may be part of a path: printable,
+    not hidden, in no other folder, not too long."""
+    fits = name.isprintable() and 0 < len(name.encode()) <= MAX_NAME
+    return fits and "/" not in name and name[0] != "."
+
 
 def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
     """The cache dir that a process with the environment `env` would use.
@@ -54,6 +66,12 @@ class Layout:
     def autotune(self) -> Path:
         """One file a system: Inductor's persistent autotune cache."""
         return self.root / "cache"
+
+    def cache_file(self, system_hash: str) -> Path:
+        """Return the file of a system. Raises UnsafePath where that cannot be its name."""
+        if not is_file_name(system_hash):
+            raise UnsafePath(f"no cache file is called {brief(repr(system_hash), 80)}")
+        return self.autotune / system_hash
 
     @property
     def fxgraph(self) -> Path:

@@ -4,12 +4,13 @@ again, outside of any tuning.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from backend.model.problem import TuningKey
 
@@ -31,6 +32,29 @@ def is_subgraph(hash: str) -> bool:
     return head.isprintable() and all(n.startswith(_NODE) and n.isprintable() for n in lines)
 
 
+MOST_MS = 1e7
+"""Milliseconds. No kernel takes these three hours; one of 10 ns that a pin raised is above."""
+
+
+def is_kernel_time(ms: float) -> bool:
+    """Whether a kernel can take so many milliseconds."""
+    return 0 < ms < MOST_MS
+
+
+def _kernel_time(ms: float) -> str:
+    return "" if is_kernel_time(ms) else f"is no time of a kernel: {ms:g} ms"
+
+
+def _cache_time(ms: float) -> str:
+    failed = ms == math.inf or math.isnan(ms)
+    return "" if failed else _kernel_time(ms)
+
+
+KernelTime = Annotated[float, _kernel_time]
+CacheTime = Annotated[int | float, _cache_time]
+"""As Inductor caches it: infinite, or no number, for a choice that failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One candidate kernel. What its source did not say is None, never guessed.
@@ -49,7 +73,7 @@ class Choice:
 
     name: str | None = None
     hash: str | None = None
-    ms: float | None = None
+    ms: KernelTime | None = None
     description: str = ""
     failed: bool = False
     reason: str | None = None
@@ -182,7 +206,7 @@ class MeasuredChoice:
     """
 
     hash: str
-    ms: float
+    ms: KernelTime
     low: float
     high: float
     spread: float

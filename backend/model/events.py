@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from backend.model.choice import Choice, Measurement
+from backend.model.choice import CacheTime, Choice, Measurement
 from backend.model.graph import Clock, Graph, Trial
 from backend.model.problem import Shape
 from backend.model.session import Session
@@ -94,7 +94,7 @@ class ChoiceTimed:
 
     n: int
     hash: str
-    ms: float
+    ms: CacheTime
 
 
 @dataclass(frozen=True, slots=True)

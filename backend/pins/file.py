@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from backend.disk import safe
+from backend.disk.layout import is_file_name
 from backend.disk.safe import exists, load_json, read_bytes
 from backend.errors import CacheUnreadable, NotWritable
 from backend.model.choice import is_hash
@@ -38,16 +39,9 @@ DRIFT_SECONDS = 60.0
 RELEASED_SECONDS = 86_400.0
 """How long a released pin is watched for: a process that read the cache file while the pin held
 and benchmarks for long writes our raised numbers back."""
-MAX_NAME = 200
-"""Characters of a system hash: a file is named after it, and another with 20 more."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|-?Infinity")
 """The text of a number as a cache file may hold it: unpinning writes it back there."""
-
-
-def is_file_name(system_hash: str) -> bool:
-    """Whether a cache file may be called so: not hidden, in no other folder, not too long."""
-    return 0 < len(system_hash) <= MAX_NAME and "/" not in system_hash and system_hash[0] != "."
 
 
 def _are_numbers(texts: Mapping[str, str]) -> str:
@@ -64,7 +58,7 @@ def _is_moment(seconds: float) -> str:
 
 _Name = Annotated[str, _is_printable]
 _Hash = Annotated[str, lambda text: "" if is_hash(text) else "is no hash"]
-_File = Annotated[str, _is_printable, lambda name: "" if is_file_name(name) else "is no file name"]
+_File = Annotated[str, lambda name: "" if is_file_name(name) else "is no file name"]
 _Moment = Annotated[int | float, _is_moment]
 _Count = Annotated[int, lambda number: "" if number >= 0 else "is no count"]
 

@@ -17,7 +17,7 @@ from backend.cache import configs
 from backend.cache.autotune import CacheText, Numbers, cache_paths, is_raised, merge_missing
 from backend.cache.variants import DEVICES, ChoiceVariants, device_folders
 from backend.disk import exchange, safe
-from backend.disk.layout import Layout
+from backend.disk.layout import Layout, is_file_name
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
 from backend.model.choice import is_hash
@@ -31,7 +31,6 @@ from backend.pins.file import (
     PinRequest,
     applied_again,
     default_who,
-    is_file_name,
     read_pin_file,
 )
 from backend.pins.numbers import (
@@ -125,8 +124,7 @@ class CacheEntries:
             paths = cache_paths(self.layout)
         else:
             path = self.layout.autotune / request.system_hash
-            named = is_file_name(request.system_hash) and request.system_hash.isprintable()
-            if not named or not (request.wait or path.exists()):
+            if not is_file_name(request.system_hash) or not (request.wait or path.exists()):
                 raise PinRefused(f"there is no cache file {brief(str(path), 200)}")
             if request.wait:
                 return path

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
-from backend.model.choice import is_hash
+from backend.model.choice import is_hash, is_kernel_time
 from backend.model.origin import extern_name
 from backend.model.problem import TuningKey
 from backend.model.session import LATEST, Session
@@ -263,7 +263,7 @@ def _are_devices(variants: Mapping[str, object]) -> str:
 
 def _is_time(ms: object) -> bool:
     try:
-        return type(ms) in (int, float) and 0 <= float(ms) < math.inf  # type: ignore[arg-type]
+        return type(ms) in (int, float) and is_kernel_time(float(ms))  # type: ignore[arg-type]
     except OverflowError:
         return False
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from backend.model.choice import Caches, Choice, Measurement
+from backend.model.choice import Caches, CacheTime, Choice, Measurement
 from backend.model.graph import Arm, Trial
 from backend.model.problem import Shape, TuningKey
 from backend.wire.codec import WireError, read, to_json
@@ -267,7 +267,7 @@ class TuneResult(_Result):
     pin: str | None = None
     trouble: str = ""
     log: str = ""
-    times: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, CacheTime] = field(default_factory=dict)
     system: Mapping[str, Any] = field(default_factory=dict)
     single: bool = False
     taken_over: tuple[Count, ...] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode, ProgramCommand
 from rocm_tui.config.places import config_given
+from rocm_tui.environment import COMMAND
 from rocm_tui.errors import UsageError
 from rocm_tui.tui.terminal import run_watch
 
@@ -220,7 +220,7 @@ def screen_command(
     cache_dir: Path | None,
 ) -> Sequence[str]:
     """Return the command line of one screen."""
-    command = [sys.executable, "-m", "rocm_tui", "watch"]
+    command = [*COMMAND, "watch"]
     command += ["--no-read-only" if allow_actions else "--read-only"]
     command += ["--polling"] if polling else []
     command += ["--python", python] if python else []

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.disk.layout import is_file_name
 from backend.measure.sensors import SYSFS
-from backend.pins.file import is_file_name
 from backend.wire.jobs import Environment
 from rocm_tui.environment import CPU
 from rocm_tui.errors import RocmTuiError

@@ -128,7 +128,7 @@ class NodeWorker:
         assert self._facts is not None
         if known and job.inputs is not None and job.precision is not None:
             line = line_of(Tuned(job.op, job.inputs, job.precision, known, time.time()))
-            path = self._layout.autotune / self._facts.system_hash
+            path = self._layout.cache_file(self._facts.system_hash)
             Journal(self._layout.root, path).append(line)
 
 

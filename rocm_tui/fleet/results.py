@@ -18,6 +18,7 @@ from backend.cache.journal import Journal, Tuned, line_of
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.safe import check_file
+from backend.model.choice import is_kernel_time
 from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
 from backend.wire.jobs import TuneJob, TuneResult
@@ -114,7 +115,7 @@ class Results:
         """Leave out the problems of a CPU where GPUs tune, and those that the cache has times for
         where only the others are wanted."""
         of_cpu = {unit.id for unit in self.open() if gpus and unit.on_cpu}
-        path = self._layout.autotune / self.chosen.system_hash
+        path = self._layout.cache_file(self.chosen.system_hash)
         held = in_cache(self.open(), path) if wanted.missing else ()
         for id in {*of_cpu, *held}:
             self.units[id].state = "skipped"
@@ -146,8 +147,8 @@ def misfit(job: TuneJob, result: TuneResult) -> str:
     asked = job.op, job.inputs or result.inputs, (job.inputs and job.precision) or result.precision
     if answered != asked:
         return "its times are those of another problem"
-    if not all(ms >= 0 for ms in result.times.values()):  # nor is NaN
-        return "its times are below zero, or no numbers"
+    if not any(map(is_kernel_time, result.times.values())):
+        return "no choice has a time"
     return ""
 
 
@@ -170,7 +171,7 @@ def merge(layout: Layout, chosen: Chosen, result: TuneResult) -> None:
     """Write the times of one card into the cache file, as its worker does in its own cache dir;
     pins stay. Raises StoreErrors; what is in the journal by then is folded another time."""
     system = chosen.system_hash
-    path = layout.autotune / system
+    path = layout.cache_file(system)
     tuned = Tuned(result.op, result.inputs, result.precision, result.times, time.time())
     PinStore(layout).learn_times(system, tuned)
     check_file(layout.root, path)

@@ -39,6 +39,7 @@ from backend.disk.sessions import read_log
 from backend.model.events import ProcessExited, SessionStarted
 from backend.model.session import Session
 from backend.processes.tree import lives
+from rocm_tui.environment import COMMAND
 from rocm_tui.harmless import clean, plain
 from rocm_tui.launch.copier import LOST
 from rocm_tui.launch.run import RUN_LOG, run_id
@@ -261,7 +262,7 @@ class Launched(Program):
         super().__init__(title or shlex.join(command), log, time.time())
         self._layout = layout
         ours = ["--id", run, "--cache-dir", str(layout.root)]
-        self._words = [sys.executable, "-m", "rocm_tui", "run", *options, *ours, "--", *command]
+        self._words = [*COMMAND, "run", *options, *ours, "--", *command]
         self._env = {**env, "TERM": "dumb"}
         self._process: subprocess.Popen[bytes] | None = None
         self._copier: subprocess.Popen[bytes] | None = None

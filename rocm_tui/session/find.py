@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from backend.disk.layout import Layout
+from backend.disk.layout import Layout, is_file_name
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import SYSTEM, TRITON, is_digest, is_inductors
 from backend.model.pin import Pin
@@ -119,4 +119,4 @@ def system_hash(row: Row, sessions: Mapping[str, Session], layout: Layout) -> st
         )
     inside = (source.name for source in sources if source.parent == layout.autotune)
     names = (*inside, *sorted(systems_of(row.tuning, sessions)))
-    return next((name for name in names if (layout.autotune / name).exists()), None)
+    return next((n for n in names if is_file_name(n) and layout.cache_file(n).exists()), None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import threading
 import time
 import weakref
@@ -22,7 +21,7 @@ from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.compiling import call_text
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
-from backend.model.choice import Choice
+from backend.model.choice import Choice, is_kernel_time
 from backend.model.events import (
     BenchmarkStarted,
     ChoiceCompiled,
@@ -180,8 +179,12 @@ class TuningWatch:
         self._benchmark_seconds = (self._benchmark_seconds or 0.0) + seconds
 
     def timed(self, choice: ChoiceCaller, ms: float, reason: str = "") -> None:
-        if not math.isfinite(ms):
-            self.failed(choice, "benchmark", reason or "no finite time; torch's log says more")
+        if not is_kernel_time(ms):
+            self.failed(
+                choice,
+                "benchmark",
+                reason or f"no time of a kernel: {ms:g} ms; torch's log says more",
+            )
         elif self._first(choice):
             self._write(ChoiceTimed(self.n, choice.hash_key(), ms))
 

@@ -210,8 +210,7 @@ def _can_be(measurement: Measurement) -> bool:
     end above, all else is finite."""
     told = measurement.when, measurement.seconds, *_told_perhaps(measurement)
     return all(0 <= (number or 0.0) <= LATEST for number in told) and all(
-        choice.ms > 0
-        and choice.ratio > 0
+        choice.ratio > 0
         and choice.high >= 0
         and choice.ratio_high >= 0
         and all(0 <= number < math.inf for number in _finite(choice))

@@ -25,6 +25,7 @@ from backend.cache.fold import fold
 from backend.cache.journal import Journal, Tuned, line_of, tuned_of
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
+from backend.model.choice import MOST_MS
 from backend.model.problem import TuningKey
 from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
@@ -32,6 +33,11 @@ from backend.pins.store import PinStore
 KEY = TuningKey("mm", "[a]", "highest")
 SYSTEM = {"hash": "s"}
 
+TIMES = (
+    st.floats(0, MOST_MS, exclude_min=True, exclude_max=True)
+    | st.integers(1, int(MOST_MS) - 1)
+    | st.sampled_from((math.inf, math.nan))
+)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON = st.recursive(
     SCALARS,
@@ -77,12 +83,23 @@ def test_layout_is_that_of_pytorch(document: dict[str, Any]) -> None:
     assert dump(document) == json.dumps(document, indent=4).encode()
 
 
-@given(st.text(), st.text(), st.dictionaries(st.text(), st.floats() | st.integers()))
+@given(st.text(), st.text(), st.dictionaries(st.text(), TIMES))
 def test_a_line_gives_the_same_numbers_back(op: str, inputs: str, found: dict[str, float]) -> None:
     line = line_of(Tuned(op, inputs, "highest", found, 12.5))
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert repr(tuned_of(line)) == repr(Tuned(op, inputs, "highest", found, 12.5))
     assert json.loads(line, parse_constant=pytest.fail)["op"] == op
+
+
+@pytest.mark.parametrize("ms", ["0", "-1.0", "0.0", "1e7", "1e308", '"-Infinity"', f"{10**400}"])
+def test_a_line_with_a_time_that_no_kernel_takes_is_left_out(ms: str, tmp_path: Path) -> None:
+    """0 ms would win for ever."""
+    line = line_of(Tuned("mm", "[a]", "highest", {"good": 1.0, "bad": 2.0}, 0.0))
+    assert tuned_of(line) is not None and tuned_of(line.replace(b"2.0", ms.encode())) is None
+    cache, _ = made(tmp_path)
+    Journal(tmp_path, cache.path).append(line.replace(b"2.0", ms.encode()))
+    fold(tmp_path, cache.path, SYSTEM, pinned_choices)
+    assert times(cache) is None and not in_file(tmp_path)
 
 
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
@@ -134,12 +151,12 @@ def test_a_fold_of_another_process_is_followed_without_parsing(
     for cache in (first, second):
         cache.view()
     for i in range(3):
-        Journal(tmp_path, first.path).append(line_of(tuned(f"[new {i}]", float(i))))
+        Journal(tmp_path, first.path).append(line_of(tuned(f"[new {i}]", i + 1.0)))
         if i == 1:
             assert times(second, "[new 1]") is not None
         fold(tmp_path, first.path, SYSTEM, pinned_choices)
         Journal(tmp_path, first.path).append(line_of(tuned(f"[tail {i}]")))
-        assert times(first, f"[new {i}]") == {"c0": i, "c1": i + 1, "c2": i + 2}
+        assert times(first, f"[new {i}]") == {"c0": i + 1, "c1": i + 2, "c2": i + 3}
         assert times(second, f"[tail {i}]") is not None
     assert len(parsed) == 2
     assert first.view()["mm"].keys() == second.view()["mm"].keys()
@@ -275,7 +292,7 @@ for name in ("replace", "unlink"):
     setattr(pathlib.Path, name, counted(getattr(pathlib.Path, name)))
 exchange.exchange = counted(exchange.exchange)
 for i in range(3):
-    cache.insert([Tuned("mm", f"[{i}]", "highest", {"c": float(i)}, 0.0)])
+    cache.insert([Tuned("mm", f"[{i}]", "highest", {"c": i + 1.0}, 0.0)])
     sys.stdout.write(f"{i}\\n")
     sys.stdout.flush()
 sys.stdout.write("done\\n")
@@ -296,7 +313,7 @@ def test_killed_before_each_step_loses_nothing(tmp_path: Path) -> None:
         assert done.returncode == -signal.SIGKILL, done.stderr
         cache, said = made(root)
         for i in reported:
-            assert times(cache, f"[{i}]") == {"c": float(i)}, step
+            assert times(cache, f"[{i}]") == {"c": float(i) + 1}, step
         cache.fold()
         assert not said and (not reported or in_file(root).keys() >= {f"[{i}]" for i in reported})
         cache.insert([tuned("[next]")])
@@ -336,9 +353,7 @@ def test_threads_and_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @settings(max_examples=20)
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.floats(), st.booleans()), min_size=1, max_size=12)
-)
+@given(st.lists(st.tuples(st.sampled_from("abc"), TIMES, st.booleans()), min_size=1, max_size=12))
 def test_index_and_file_agree(steps: list[tuple[str, float, bool]]) -> None:
     """Whatever the order of inserts and folds: two indexes and the file say the same."""
     import tempfile

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backend.cache.autotune import preferred, read_cache
 from backend.disk.layout import Layout
-from backend.errors import StoreError
+from backend.errors import StoreError, UnsafePath
 from backend.model.choice import Choice
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
+from backend.wire.codec import WireError, dumps, loads, read, to_json
 from backend.wire.jobs import TuneJob, TuneResult
-from rocm_tui.fleet.facts import Facts, FleetOptions, NoTuningDevice, choose
-from rocm_tui.fleet.results import Results
+from rocm_tui.fleet.facts import Chosen, Facts, FleetOptions, NoTuningDevice, choose
+from rocm_tui.fleet.node import NodeAnswer
+from rocm_tui.fleet.results import Results, merge
 from rocm_tui.fleet.units import Unit
 from tests.support.waiting_workers import SYSTEM
 
@@ -82,8 +85,9 @@ def test_a_pin_stays_and_learns(tmp_path: Path) -> None:
         ({"op": "bmm"}, "another problem"),
         ({"inputs": "[2]"}, "another problem"),
         ({"precision": "high"}, "another problem"),
-        ({"times": {"x": math.nan}}, "no numbers"),
-        ({"times": {"x": -1.0}}, "below zero"),
+        ({"times": {"x": math.nan}}, "no choice has a time"),
+        ({"times": {"x": math.inf}}, "no choice has a time"),
+        ({"times": {}}, "no choice has a time"),
         ({"ok": False, "reason": "it does not\x1b[2J compile"}, "compile"),
     ],
 )
@@ -140,7 +144,33 @@ def test_the_class_that_most_devices_have_counts_or_the_one_that_is_named(tmp_pa
         results.choose(FleetOptions(), {"a": "no torch"})
 
 
-@pytest.mark.parametrize("name", ["", "../up", ".hidden", "a/b"])
+@pytest.mark.parametrize("ms", [0, 0.0, -1.0, 1e7, 1e308, "-inf"])
+@pytest.mark.parametrize("where", ["times", "choices"])
+def test_a_node_s_answer_with_a_time_that_no_kernel_takes_is_refused(where: str, ms: Any) -> None:
+    """0 ms would win on every machine."""
+    words = loads(dumps(to_json(NodeAnswer("n", "0", CARD, result(x=1.0, bad=math.inf)))))
+    assert read(NodeAnswer, words).result == result(x=1.0, bad=math.inf)
+    if where == "times":
+        words["result"]["times"]["x"] = ms
+    else:
+        words["result"]["choices"][0]["ms"] = ms
+    with pytest.raises(WireError, match="is no time of a kernel"):
+        read(NodeAnswer, words)
+
+
+BAD_NAMES = ["", "../up", ".hidden", "a/b", "/absolute", "a\0b", "a\nb", "é" * 150, "\ud800"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_name_that_cannot_be_a_file_s_is_never_part_of_a_path(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsafePath):
+        merge(Layout(tmp_path), Chosen(name, ""), result(x=1.0))
+    with pytest.raises(UnsafePath):
+        Layout(tmp_path).cache_file(name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_system_hash_that_is_no_file_name_is_never_chosen(name: str, tmp_path: Path) -> None:
     assert choose({"a": replace(CARD, system_hash=name)}, None) is None
     results = of_cards(tmp_path)
