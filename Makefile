@@ -42,12 +42,12 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Each torch that is known, in an environment of its own (some 40 GB): the table of docs/versions.md.
+# Each supported torch, in an environment of its own (some 40 GB): the table of docs/limits.md.
 # TORCHES=/folder takes those that are there already: /folder/2.8.0/bin/python and so on.
 matrix: $(VENV)/.installed-test
 	$(BIN)/python -m tests.matrix $(if $(TORCHES),--torches $(TORCHES)) $(MATRIX)
 
-# Faults of every kind for so many minutes: docs/reliability.md. `make campaign ONLY="kills inputs" SEED=7`.
+# Faults of every kind for MINUTES: docs/data/campaign.csv and docs/limits.md. `make campaign ONLY="kills inputs" SEED=7`.
 MINUTES ?= 10
 campaign: $(VENV)/.installed-test
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(WRITE),--write)

@@ -1,8 +1,9 @@
-"""What the inner loops of our products and of Triton's ask of an AMD GPU: docs/kernels.md.
+"""A table of what the inner loops of our products and of Triton's need of an AMD GPU.
 
-`python -m tools.inner_loop CACHE_DIR [--write docs/kernels.md] [--arch gfx942]` compiles what is
-offered for a square fp16 product, once more as assembly, and the same tiles by our Triton template
-where Triton is installed. Only the CPU target's kernels are run, for their LDS addresses.
+`python -m tools.inner_loop CACHE_DIR [--write docs/data/inner-loops.csv] [--arch gfx942]` compiles
+what is offered for a square fp16 product, once more as assembly, and the same tiles by our Triton
+template where Triton is installed; docs/templates.md explains the columns.
+Only the CPU target's kernels are run, for their LDS addresses.
 
 A model of LDS banks says how many times the cycles of a conflict-free access a pattern takes. A
 bank is four bytes wide and gives one word a cycle; lanes that want the same word share it. An
@@ -34,7 +35,7 @@ from backend.templates.rendering import Rendered, render_gemm
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, compile_choice
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.toolchain import code_cache, targets
-from backend.toolchain.assembly import Trip, assembly, functions, main_loop
+from backend.toolchain.assembly import Kind, Trip, assembly, functions, main_loop
 from backend.toolchain.code_cache import Library
 from backend.toolchain.resources import (
     Occupancy,
@@ -45,7 +46,7 @@ from backend.toolchain.resources import (
     resources,
 )
 from backend.toolchain.target import CompileOptions, Missing, Target, cpu
-from tools.resources_table import plain_problem, put_between_markers
+from tools.resources_table import plain_problem, replaced, written
 
 BANK_BYTES = 4
 _READ_PHASES = tuple(
@@ -147,7 +148,6 @@ def _cycles(lanes: Sequence[LdsAccess], banks: int) -> int:
 
 
 SIZES = Sizes(4096, 4096, 4096)
-BEGIN = "<!-- generated: python -m tools.inner_loop -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,33 +309,39 @@ def _zeros(elements: int) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(elements * 2 + 16)
 
 
-_HEAD = (
-    "| W | config | products, of peak | vector, moves | scalar, branch, wait | LDS r, w | memory "
-    "| others a 100 clk | LDS B/clk | banks r, w | VGPR | waves a SIMD "
-    "| Triton: others a 100 clk | VGPR | waves a SIMD |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+HEAD = (
+    "arch,compiler,W,config,products,of peak,vector,moves,scalar,branch,wait,LDS read,LDS write,"
+    "memory,others a 100 clk,LDS B/clk,banks read,banks write,VGPR,waves a SIMD,"
+    "Triton: others a 100 clk,Triton: VGPR,Triton: waves a SIMD"
+).split(",")
+
+
+_KINDS: tuple[Kind, ...] = (
+    "vector",
+    "move",
+    "scalar",
+    "branch",
+    "wait",
+    "LDS read",
+    "LDS write",
+    "memory",
 )
 
 
-def table(root: Path, arches: Sequence[str]) -> Iterator[str]:
-    """Markdown, a section an architecture."""
+def rows(root: Path, arches: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the rows of `inner-loops.csv`, those of one architecture after another."""
     has_triton = importlib.util.find_spec("triton") is not None
     for arch in arches:
         target, unit = Target("amdgpu", arch), UNITS[arch]
         compiler = targets.find(target)
-        yield f"\n### {arch}\n"
         if isinstance(compiler, Missing):
-            yield f"Not compiled: {compiler.reason}."
+            sys.stderr.write(f"{arch}: not compiled: {compiler.reason}\n")
             continue
-        yield (
-            f"{compiler.version}; {unit.flops} fp16 operations a cycle and compute unit "
-            f"({unit.source}). {'' if has_triton else 'Triton is not installed.'}\n"
-        )
-        yield _HEAD
         for b_k_fast in (False, True):
             problem = plain_problem("float16", SIZES, b_k_fast)
             for config in gemm_configs(problem, target, SIZES):
-                yield _row(problem, config.binary, target, unit, root, has_triton)
+                cells = _row(problem, config.binary, target, unit, root, has_triton)
+                yield [arch, compiler.version, *cells]
 
 
 def _row(
@@ -345,7 +351,7 @@ def _row(
     unit: Unit,
     root: Path,
     has_triton: bool,
-) -> str:
+) -> list[str]:
     made = ours(problem, config, target, root)
     kinds = made.trip.kinds
     best = of_peak(made.trip, unit)
@@ -354,14 +360,13 @@ def _row(
     cells = [
         "K fast" if problem.b.strides[0] == 1 else "N fast",
         _short(config),
-        str(made.trip.products) + ("" if best is None else f", {best:.0%}"),
-        f"{kinds['vector']}, {kinds['move']}",
-        f"{kinds['scalar']}, {kinds['branch']}, {kinds['wait']}",
-        f"{kinds['LDS read']}, {kinds['LDS write']}",
-        str(kinds["memory"]),
+        str(made.trip.products),
+        "" if best is None else f"{best:.0%}",
+        *(str(kinds[kind]) for kind in _KINDS),
         made.others(unit),
         made.lds_demand(unit),
-        f"{_ratio(banks.reads)}, {_ratio(banks.writes)}",
+        _ratio(banks.reads),
+        _ratio(banks.writes),
         *_taken(made),
     ]
     if has_triton:
@@ -372,7 +377,7 @@ def _row(
             cells += [str(error).splitlines()[0][:60], "", ""]
     else:
         cells += ["", "", ""]
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
 def _taken(kernel: Kernel) -> tuple[str, str]:
@@ -393,19 +398,19 @@ def _short(config: GemmConfig) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cache_dir", type=Path, help="where compiled kernels are kept")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this file")
-    parser.add_argument("--arch", choices=list(UNITS), action="append", help="this one only")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="update this CSV file")
+    parser.add_argument(
+        "--arch", choices=list(UNITS), action="append", help="only this (repeatable)"
+    )
     chosen = parser.parse_args(arguments)
-    lines = []
-    for line in table(chosen.cache_dir, chosen.arch or list(UNITS)):
-        lines.append(line)
+    found: dict[str, list[list[str]]] = {}
+    for row in rows(chosen.cache_dir, chosen.arch or list(UNITS)):
+        found.setdefault(row[0], []).append(row)
         if chosen.write is None:
-            sys.stdout.write(line + "\n")
+            sys.stdout.write(written([row]))
             sys.stdout.flush()
     if chosen.write is not None:
-        text = chosen.write.read_text(encoding="utf-8")
-        generated = put_between_markers(text, "\n".join(lines), BEGIN)
-        chosen.write.write_text(generated, encoding="utf-8")
+        chosen.write.write_text(replaced(chosen.write, HEAD, found), encoding="utf-8")
     return 0
 
 

@@ -1,16 +1,19 @@
-"""All that is offered by default; the table of `docs/templates.md`: what each takes of each GPU.
+"""Tables of what the kernels that are offered by default take of each GPU.
 
-`python -m tools.resources_table CACHE_DIR [--write docs/templates.md]` compiles all
-that is offered by default for contiguous, aligned fp16 and fp32 problems, and for convolutions
-with groups of few channels, and prints the table, or puts it between the markers of the file. fp32
-is counted, and listed where it spills. Architectures without a compiler here are named.
+`python -m tools.resources_table CACHE_DIR --write docs/data` compiles everything that is offered by
+default for contiguous, aligned fp16 and fp32 problems and for convolutions with groups of few
+channels. It writes `resources.csv` (every fp16 kernel, and fp32 kernels that spill) and
+`targets.csv` (compiler and number of kernels of each target). Targets without a compiler here are
+named on stderr, and the rows that the files have of them stay.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,18 +137,17 @@ def _all(target: Target, dtypes: tuple[DType, ...]) -> Iterator[Offer]:
                 yield Offer(shape_class(sizes), grouped, direct.binary)
 
 
-BEGIN = "<!-- generated: python -m tools.resources_table -->"
-END = "<!-- end of generated -->"
 GPUS = tuple(
     target
     for kind in ("amdgpu", "cuda")
     for target in targets.DEFAULT_TARGETS
     if target.kind == kind
 )
-_HEAD = (
-    "| template | shape | dtype, W | config | VGPR | AGPR | SGPR | LDS | scratch | spills "
-    "| waves a SIMD |\n|---|---|---|---|---|---|---|---|---|---|---|"
-)
+HEAD = (
+    "target,template,shape,dtype,W,config,VGPR,AGPR,SGPR,LDS,scratch,spilled VGPR,spilled SGPR,"
+    "waves a SIMD,of,limited by"
+).split(",")
+TARGETS_HEAD = ["target", "compiler", "kernels", "with scratch spills"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,28 +162,35 @@ class Row:
     def spills(self) -> bool:
         return bool(self.resources.scratch or self.resources.vgpr_spills)
 
-    def markdown(self) -> str:
+    def cells(self, target: Target) -> list[str]:
+        """Return the row of `resources.csv`; an empty cell means that the code does not say."""
         taken, problem = self.resources, self.offer.problem
         layout = "K fast" if problem.b.strides[0] == 1 else "N fast"
         shape: str = self.offer.shape
         if (channels := self.offer.channels) is not None:
             shape, layout = f"groups of {channels}", "channels last"
-        spills = f"{taken.vgpr_spills or 0} / {taken.sgpr_spills or 0}"
-        filled = "?"
-        if self.occupancy is not None:
-            limit = self.occupancy.limited_by
-            filled = f"{self.occupancy.waves_per_simd} of {self.occupancy.of} ({limit})"
-        numbers = (taken.vgprs, taken.agprs, taken.sgprs, taken.lds, taken.scratch)
-        cells = (
+        filled = self.occupancy
+        numbers = (
+            taken.vgprs,
+            taken.agprs,
+            taken.sgprs,
+            taken.lds,
+            taken.scratch,
+            taken.vgpr_spills or 0,
+            taken.sgpr_spills or 0,
+            None if filled is None else filled.waves_per_simd,
+            None if filled is None else filled.of,
+        )
+        return [
+            str(target),
             self.offer.template,
             shape,
-            f"{problem.a.dtype}, {layout}",
+            problem.a.dtype,
+            layout,
             short(self.offer),
             *("" if number is None else str(number) for number in numbers),
-            spills,
-            filled,
-        )
-        return f"| {' | '.join(cells)} |"
+            "" if filled is None else filled.limited_by,
+        ]
 
 
 def short(offer: Offer) -> str:
@@ -216,45 +225,69 @@ def rows(target: Target, cache_root: Path, jobs: int = 2) -> tuple[Row, ...]:
         return tuple(pool.map(row_of, offers(target)))
 
 
-def table(cache_root: Path, chosen: Sequence[Target] = GPUS) -> Iterator[str]:
-    """Markdown, a section a target, each as soon as it is done."""
+def tables(
+    cache_root: Path, chosen: Sequence[Target] = GPUS
+) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Yield the row of `targets.csv` and the rows of `resources.csv` of each target."""
     for target in chosen:
         compiler = targets.find(target)
-        yield f"\n### {target}\n"
         if isinstance(compiler, Missing):
-            yield f"Not compiled: {compiler.reason}."
+            sys.stderr.write(f"{target}: not compiled: {compiler.reason}\n")
             continue
-        made = rows(target, cache_root)
-        spilling = sum(row.spills for row in made)
-        kernels = counted(len(made), "kernel")
-        yield f"{compiler.version}. {kernels}, {spilling} of them with scratch spills.\n"
-        yield _HEAD
-        listed = (row for row in made if row.offer.problem.a.dtype == "float16" or row.spills)
-        yield from (row.markdown() for row in listed)
+        compiled = rows(target, cache_root)
+        spilling = sum(row.spills for row in compiled)
+        summary = [str(target), compiler.version, str(len(compiled)), str(spilling)]
+        listed = (row for row in compiled if row.offer.problem.a.dtype == "float16" or row.spills)
+        yield summary, [row.cells(target) for row in listed]
 
 
-def put_between_markers(text: str, generated: str, marker: str = BEGIN) -> str:
-    """Raises ValueError if the text lacks the markers."""
-    begin = text.index(marker) + len(marker)
-    end = text.index(END, begin)
-    return f"{text[:begin]}\n{generated}\n{text[end:]}"
+def written(rows: Iterable[Sequence[str]]) -> str:
+    """Return the text of a CSV file with these rows."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def replaced(path: Path, head: Sequence[str], new: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    """Return the file's text with the rows of `new`, by first column, in place of its own.
+
+    Rows whose first column `new` lacks stay. Raises ValueError if the file has another head.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        old_head, *old = csv.reader(file)
+    if old_head != list(head):
+        raise ValueError(f"{path} has other columns")
+    names = dict.fromkeys([*(row[0] for row in old), *new])
+    return written(
+        [
+            head,
+            *(
+                row
+                for name in names
+                for row in new.get(name, [row for row in old if row[0] == name])
+            ),
+        ]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cache_dir", type=Path, help="where compiled kernels are kept")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this file")
+    parser.add_argument("--write", type=Path, metavar="DIR", help="update the CSV files there")
     chosen = parser.parse_args(arguments)
-    lines = []
-    for line in table(chosen.cache_dir):
-        lines.append(line)
+    summaries: dict[str, list[list[str]]] = {}
+    kernels: dict[str, list[list[str]]] = {}
+    for summary, listed in tables(chosen.cache_dir):
+        summaries[summary[0]], kernels[summary[0]] = [summary], listed
         if chosen.write is None:
-            sys.stdout.write(line + "\n")
+            sys.stdout.write(written([summary, *listed]))
     if chosen.write is not None:
-        text = chosen.write.read_text(encoding="utf-8")
-        chosen.write.write_text(
-            put_between_markers(text, "\n".join(lines).strip("\n")), encoding="utf-8"
-        )
+        for name, head, new in (
+            ("targets.csv", TARGETS_HEAD, summaries),
+            ("resources.csv", HEAD, kernels),
+        ):
+            path = chosen.write / name
+            path.write_text(replaced(path, head, new), encoding="utf-8")
     return 0
 
 

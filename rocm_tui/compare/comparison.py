@@ -4,7 +4,7 @@ A set is what a folder, a log, a cache, one session, or an export of pins holds.
 been tuned several times, with other choices each time: ATen alone in one program, Triton beside it
 in the next. So the same choice is compared, or the winners of the same offered set. A measurement
 counts most; of several, the least disturbed. Else it is the median over all tunings that timed the
-choice. docs/comparing.md says how verdicts are found. Pure functions.
+choice. docs/measuring.md says how verdicts are found. Pure functions.
 """
 
 from __future__ import annotations

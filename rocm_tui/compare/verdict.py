@@ -2,7 +2,7 @@
 
 A machine is now slower, now faster: its clocks, its neighbours. What was run in the same rounds
 felt that too, so that it is a unit in which another day's time can be told; and single numbers of
-two runs lie some way apart where nothing changed. docs/comparing.md says how verdicts are found and
+two runs lie some way apart where nothing changed. docs/measuring.md says how verdicts are found and
 what the figures are from. Ratios are B's time over A's.
 """
 

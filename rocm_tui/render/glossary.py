@@ -1,12 +1,12 @@
 """Every term, column and state with the sentence that explains it.
 
-The help screen and docs/glossary.md are made of this; columns bring the sentence that stands beside
-them, so that a new one is explained where it is made.
+The help screen and docs/data/glossary.csv are generated from this. A column brings its own
+sentence, so that a new column is explained where it is defined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rocm_tui.render import improve
@@ -139,15 +139,3 @@ def _columns(title: str, columns: Iterable[Column]) -> Group:
 def _entry(column: Column) -> Entry:
     name = column.heading if isinstance(column, Field) else column.title.lower()
     return Entry(column.title, name, column.about)
-
-
-def markdown() -> Iterator[str]:
-    """The lines of docs/glossary.md below its first paragraph."""
-    for group in groups():
-        yield f"## {group.title}"
-        yield ""
-        yield "| word | meaning |"
-        yield "|---|---|"
-        for entry in group.entries:
-            yield f"| `{entry.name}` | {entry.about} |"
-        yield ""

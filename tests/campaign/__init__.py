@@ -1,7 +1,7 @@
 """A campaign of faults: kills, writers, mutated inputs, rogue choices, broken disks, load.
 
 Each module beside this one is a part: `run(folder, seconds, seed)` attacks for about so long in an
-empty folder and yields what it saw. `make campaign` runs all of them; see docs/reliability.md.
+empty folder and yields what it saw. `make campaign` runs all of them; see docs/limits.md.
 """
 
 from __future__ import annotations

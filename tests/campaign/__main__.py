@@ -1,12 +1,14 @@
 """`python -m tests.campaign`: attack the program and count what broke.
 
-The exit code is 1 if any promise was broken. `--write` puts the table into docs/reliability.md.
+The exit code is 1 if any promise was broken. `--write` writes docs/data/campaign.csv.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
+import io
 import os
 import pkgutil
 import platform
@@ -20,8 +22,7 @@ from pathlib import Path
 from tests import campaign
 from tests.campaign import Figure
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
-BEGIN, END = "<!-- campaign -->", "<!-- /campaign -->"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "data" / "campaign.csv"
 
 
 def main(words: Sequence[str]) -> int:
@@ -46,7 +47,7 @@ def main(words: Sequence[str]) -> int:
     table = _table(figures, minutes, seed)
     print(table)
     if args.write:
-        DOCUMENT.write_text(_put(DOCUMENT.read_text(), table))
+        DOCUMENT.write_text(table)
     return int(any(figure.bad for figure in figures))
 
 
@@ -55,7 +56,7 @@ def _parser(parts: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="in all")
     parser.add_argument("--only", nargs="+", choices=parts, metavar="PART", help=", ".join(parts))
     parser.add_argument("--seed", type=int, metavar="N", help="attack again as it was then")
-    parser.add_argument("--write", action="store_true", help=f"into docs/{DOCUMENT.name}")
+    parser.add_argument("--write", action="store_true", help=f"to docs/data/{DOCUMENT.name}")
     return parser
 
 
@@ -66,25 +67,18 @@ def _said(figure: Figure) -> str:
 
 
 def _table(figures: Sequence[Figure], minutes: float, seed: int) -> str:
-    lines = [
+    """Return the text of a CSV file, a row for each figure."""
+    run = (
         f"{minutes:.0f} minutes, seed {seed}, {os.cpu_count()} cores, {platform.system()}, "
-        f"Python {platform.python_version()}.",
-        "",
-        "| attack | tries | broken | goal | seen besides |",
-        "|---|---:|---:|---|---|",
-    ]
-    lines += [
-        f"| {each.what} | {each.tries:,} | {each.bad:,} | {each.goal} | {each.note} |"
-        for each in figures
-    ]
-    return "\n".join(lines)
-
-
-def _put(text: str, table: str) -> str:
-    """The document with the table between its two marks; `ValueError` without them."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+        f"Python {platform.python_version()}"
+    )
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["attack", "tries", "broken", "goal", "note", "run"])
+    table.writerows(
+        (each.what, each.tries, each.bad, each.goal, each.note, run) for each in figures
+    )
+    return text.getvalue()
 
 
 if __name__ == "__main__":

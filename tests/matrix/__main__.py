@@ -1,4 +1,4 @@
-"""`python -m tests.matrix`: try each version of torch, write the table of docs/versions.md.
+"""`python -m tests.matrix`: try each version of torch, write the table of docs/limits.md.
 
 With VERSIONs only those are tried, and the answers are printed; so are those of `--python`.
 `--newest` tries the newest one, as CI does. The exit code is 1 if anything does not work.
@@ -24,7 +24,7 @@ from tests.matrix.lab import ROOT, Lab
 from tests.matrix.table import put, table
 from tests.support.hasten import hasten
 
-DOCUMENT = ROOT / "docs" / "versions.md"
+DOCUMENT = ROOT / "docs" / "limits.md"
 KEPT = ROOT / "build" / "matrix"
 
 

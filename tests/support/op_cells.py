@@ -1,14 +1,12 @@
 """What can be done with each op that Inductor tunes, and which test has shown it.
 
-docs/jobs.md has this table. A cell is the id of a test, or the reason why there is none. The kinds
-of `OPS_TEST` are built, tuned, measured, pinned, verified and tried there, all by one worker.
+docs/data/ops.csv has this table. A cell is the id of a test, or the reason why there is none. The
+kinds of `OPS_TEST` are built, tuned, measured, pinned, verified and tried there by one worker.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from tests.support.places import ROOT
 
 COLUMNS = ("tune", "measure", "pin", "verify", "trial")
 OPS_TEST = "tests/torch/jobs/test_ops.py"
@@ -158,18 +156,12 @@ def kinds(column: str) -> list[str]:
     return [row.op for row in ROWS if row.cell(column) == f"{test}[{row.op}]"]
 
 
-def markdown() -> str:
-    """The table as docs/jobs.md has it."""
-    lines = [["op", *COLUMNS], ["---"] * (1 + len(COLUMNS))]
-    for row in ROWS:
-        lines.append([row.op, *map(_word, row.cells)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+def words() -> list[list[str]]:
+    """Return the table as docs/data/ops.csv has it: a word for each cell."""
+    return [["op", *COLUMNS], *([row.op, *map(_word, row.cells)] for row in ROWS)]
 
 
 def _word(cell: str) -> str:
     if cell.startswith("tests/gpu/"):
         return "on an H200"
     return "yes" if is_proof(cell) else cell
-
-
-PAGE = ROOT / "docs" / "jobs.md"

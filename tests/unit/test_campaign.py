@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import inspect
 import pkgutil
@@ -31,8 +32,8 @@ def test_each_part_can_be_run(part: str) -> None:
 def test_a_broken_promise_ends_with_1(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = tmp_path / "reliability.md"
-    document.write_text("before\n<!-- campaign -->\nold\n<!-- /campaign -->\nafter\n")
+    document = tmp_path / "campaign.csv"
+    document.write_text("old\n")
     monkeypatch.setattr(__main__, "DOCUMENT", document)
     for bad in (0, 3):
 
@@ -43,9 +44,9 @@ def test_a_broken_promise_ends_with_1(
         monkeypatch.setattr("tests.campaign.kills.run", run)
         words = ["--minutes", "0.1", "--only", "kills", "--seed", "7", "--write"]
         assert __main__.main(words) == (1 if bad else 0)
-        text = document.read_text()
-        assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
-        assert f"| kills | 12,000 | {bad} | 0 lost |  |" in text
+        head, row = csv.reader(document.read_text().splitlines())
+        assert head == ["attack", "tries", "broken", "goal", "note", "run"]
+        assert row[:5] == ["kills", "12000", str(bad), "0 lost", ""] and "seed 7" in row[5]
     assert "3 BAD" in capsys.readouterr().out
 
 

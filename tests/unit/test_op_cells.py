@@ -1,29 +1,22 @@
-"""docs/jobs.md says of no op what no test has shown."""
+"""docs/data/ops.csv claims nothing of an op that no test has shown."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.support.op_cells import PAGE, ROWS, Row, is_proof, markdown
+from tests.support.docs_data import assert_written
+from tests.support.op_cells import ROWS, Row, is_proof, words
 from tests.support.places import ROOT
 
-_TABLE = re.compile(r"(<!-- ops -->\n).*?(<!-- end of ops -->)", re.DOTALL)
 
-
-def test_the_page_has_the_table() -> None:
+def test_the_docs_have_the_table() -> None:
     """`ACCEPT_OPS=1` writes it."""
-    page = PAGE.read_text()
-    wanted = _TABLE.sub(lambda found: f"{found[1]}{markdown()}{found[2]}", page)
-    if os.environ.get("ACCEPT_OPS"):
-        PAGE.write_text(wanted)
-        page = wanted
-    assert markdown() in page and page == wanted
+    assert_written("ops.csv", words(), "ACCEPT_OPS")
 
 
 COLLECT = """

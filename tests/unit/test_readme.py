@@ -1,4 +1,4 @@
-"""README names what is there: commands, options, keys, files."""
+"""README has every command, docs/watching.md names keys that exist."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rocm_tui.tui.screens.help import key_groups
 from tests.support.places import ROOT
 
 TEXT = (ROOT / "README.md").read_text()
+WATCHING = (ROOT / "docs" / "watching.md").read_text()
 
 
 def test_every_command_is_there_and_every_option_exists() -> None:
@@ -28,16 +29,7 @@ def test_every_command_is_there_and_every_option_exists() -> None:
 
 
 def test_every_key_exists() -> None:
-    (table,) = re.findall(r"\| move \|.*?\n\n", TEXT, re.DOTALL)
+    (table,) = re.findall(r"\| move \|.*?\n\n", WATCHING, re.DOTALL)
     named = set(re.findall(r"`([A-Za-z/]|space|ctrl\+.)`", table))
     written = {key for group in key_groups() for e in group.entries for key in e.name.split()}
     assert len(named) > 20 and named <= written
-
-
-def test_every_file_exists() -> None:
-    count = 0
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text()):
-            count += 1
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
-    assert count > 20

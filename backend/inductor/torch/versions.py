@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 OLDEST, NEWEST = (2, 8), (2, 15)
-"""All that the smoke suite has run, and none else: see docs/versions.md."""
+"""All that the smoke suite has run, and none else: see docs/limits.md."""
 
 
 def known(version: str) -> bool:

@@ -1,5 +1,5 @@
 """What can be asked of a tuning: ONE table of fields. Filters, sorting, completion, help and
-docs/find.md are made of it.
+docs/watching.md are made of it.
 
 A field reads words (`op`, `dtype`, `session`: a row may have several), sizes, or a number. What is
 not known is no word, or None.

@@ -1,4 +1,4 @@
-"""Help: every key, column and state, from where each is made; so is docs/glossary.md."""
+"""Help: every key, column and state; docs/data/glossary.csv has the same words."""
 
 from __future__ import annotations
 
@@ -107,24 +107,6 @@ def screen_groups() -> tuple[Group, ...]:
 
 def _columns(title: str, columns: Iterable[Column]) -> Group:
     return Group(title, tuple(Entry(c.title, c.title.lower(), c.about) for c in columns))
-
-
-def markdown() -> str:
-    """docs/glossary.md."""
-    lines = [
-        "# Words, columns and keys",
-        "",
-        "What `?` explains on the screen. Made from the code: change a sentence where its column,",
-        "state or key stands, then run the test of it, which writes this page anew:",
-        "`ACCEPT_GLOSSARY=1 pytest tests/unit/render/test_glossary.py`.",
-        "",
-        *glossary.markdown(),
-    ]
-    for group in (*screen_groups(), *key_groups()):
-        lines += [f"## {group.title}", "", "| word | meaning |", "|---|---|"]
-        lines += [f"| `{entry.name}` | {entry.about} |" for entry in group.entries]
-        lines.append("")
-    return "\n".join(lines)
 
 
 class HelpText(LineView):

@@ -16,7 +16,7 @@ from tests.matrix.table import BEGIN, END, columns, put, table
 from tests.support.places import ROOT
 
 BMM, CPP = "bmm-cd5psz4hpk4z", "CppMicroGemmFP32Vec-c6zwguix5etk"
-DOCUMENT = (ROOT / "docs" / "versions.md").read_text()
+DOCUMENT = (ROOT / "docs" / "limits.md").read_text()
 
 
 def minor(version: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""docs/find.md lists the fields that there are."""
+"""docs/watching.md lists the fields of the filter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocm_tui.session.query.fields import FIELDS, QueryField
 from rocm_tui.session.query.grammar import parse
 from tests.support.places import ROOT
 
-PAGE = ROOT / "docs" / "find.md"
+PAGE = ROOT / "docs" / "watching.md"
 _FIELDS = re.compile(r"(<!-- fields -->\n).*?(<!-- end of fields -->)", re.DOTALL)
 
 
@@ -40,7 +40,8 @@ def test_the_page_has_the_fields_of_the_table() -> None:
 
 
 def test_its_examples_can_be_read() -> None:
-    block = PAGE.read_text().split("```")[1]
+    section = PAGE.read_text().partition("## Filter, sort, group")[2]
+    block = section.split("```")[1]
     examples = [line.partition("   ")[0] for line in block.strip().splitlines()]
     assert len(examples) == 4
     for example in examples:

@@ -67,12 +67,3 @@ def test_watch_and_ls_call_a_column_alike() -> None:
     shown: dict[str, Column] = {column.key: column for column in COLUMNS}
     assert shown["gain"].title == "VS ATEN" and shown["winner"].title == "IN USE"
     assert all(len(shown[key].about) <= 62 for key in shown), "the help is 80 cells wide"
-
-
-def test_the_glossary_is_a_table_a_group() -> None:
-    lines = list(glossary.markdown())
-    assert sum(line.startswith("## ") for line in lines) == len(glossary.groups())
-    assert (
-        "| `vs ATen` | ATen's time over that of what is in use: 1.25× is 1.25 times as fast |"
-        in lines
-    )

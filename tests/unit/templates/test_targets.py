@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +16,15 @@ from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Resources, Unknown, resources
 from backend.toolchain.target import Missing, Target, amdgpu
 from tests.support.places import EVERYTHING, ROOT
-from tools.resources_table import BEGIN, END, GPUS, Offer, offers, put_between_markers
+from tools import inner_loop
+from tools.resources_table import GPUS, HEAD, TARGETS_HEAD, Offer, offers, replaced, written
 
-DOCS = ROOT / "docs" / "templates.md"
+DATA = ROOT / "docs" / "data"
 
 
 def _sample(target: Target) -> tuple[Offer, ...]:
     """Every third of fp16 for one architecture, every twelfth for the others, and of direct
-    convolutions the first of each unit; the docs' table has all, as has this with
+    convolutions the first of each unit; docs/data/resources.csv has all, as has this with
     TEST_EVERYTHING."""
     most = target == amdgpu("gfx942")
     everything = offers(target, ("float16",) if most else ("float16", "float32"))
@@ -105,8 +107,29 @@ def test_a_library_for_a_gpu_loads_and_says_that_there_is_none(
     assert entry(*values, None, None, None) in (100, 101)
 
 
-def test_the_docs_hold_a_generated_table() -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    generated = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
-    assert all(f"### {target}\n" in generated for target in GPUS)
-    assert put_between_markers(text, generated.strip("\n")) == text
+@pytest.mark.parametrize(
+    ("name", "head", "names"),
+    [
+        ("resources.csv", HEAD, [str(target) for target in GPUS]),
+        ("targets.csv", TARGETS_HEAD, [str(target) for target in GPUS]),
+        ("inner-loops.csv", inner_loop.HEAD, list(inner_loop.UNITS)),
+    ],
+)
+def test_the_docs_have_the_tables_of_the_tools(
+    name: str, head: Sequence[str], names: Sequence[str]
+) -> None:
+    path = DATA / name
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == list(head) and {len(row) for row in rows} == {len(head)}
+    assert list(dict.fromkeys(row[0] for row in rows[1:])) == names
+    assert replaced(path, head, {}) == path.read_text(encoding="utf-8")
+
+
+def test_a_table_keeps_the_rows_of_targets_that_were_not_compiled(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(written([["name", "n"], ["a", "1"], ["b", "2"], ["b", "3"]]))
+    new = replaced(path, ["name", "n"], {"b": [["b", "4"]], "c": [["c", "x,y"]]})
+    assert new == 'name,n\na,1\nb,4\nc,"x,y"\n'
+    with pytest.raises(ValueError, match="other columns"):
+        replaced(path, ["name"], {})
