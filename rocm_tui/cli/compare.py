@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import click
 
+from backend.counted import counted
 from backend.model.session import Fault
 from rocm_tui import say
 from rocm_tui.actions.sources import read_part
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
-from rocm_tui.compare.comparison import compare, regressions
+from rocm_tui.compare.comparison import compare, may_be_slower, regressions
 from rocm_tui.compare.tables import TableComparison, are_tables, compare_tables
 from rocm_tui.compare.types import Comparison, TuningSet
 from rocm_tui.errors import NoSuchSource, UsageError
@@ -119,6 +120,9 @@ def _compare(comparison: Comparison, form: Form, percent: float | None) -> int:
     slower = [] if percent is None else regressions(comparison, percent)
     for line in regression_lines(slower):
         say.err(f"slower by more than {percent:g} %: {line}")
+    if percent is not None and (unclear := may_be_slower(comparison, percent)):
+        problems = counted(unclear, "problem")
+        say.err(f"unclear whether {problems} became slower by more than {percent:g} %")
     if percent is not None and not comparison.common:
         say.err("A and B have no tuning in common")
     return ExitCode.of(bool(comparison.common) and not slower)

@@ -135,10 +135,10 @@ def _alone(problems: Iterable[ProblemRows]) -> tuple[tuple[Standpoint, ...], lis
 
 def _totals(pairs: Sequence[Pair], a: TuningSet, b: TuningSet) -> Totals:
     verdicts: Counter[Verdict] = Counter(pair.verdict for pair in pairs)
-    alike = [pair for pair in pairs if pair.alike]
+    decided = [pair for pair in pairs if pair.verdict != "unclear"]
     return Totals(
-        a_ms=sum(pair.a.ms * (pair.calls or 1) for pair in alike),
-        b_ms=sum(pair.b.ms * (pair.calls or 1) for pair in alike),
+        a_ms=sum(pair.a.ms * (pair.calls or 1) for pair in decided),
+        b_ms=sum(pair.b.ms * (pair.calls or 1) for pair in decided),
         lost_ms=sum(pair.lost_total_ms for pair in pairs if pair.verdict == "slower"),
         gained_ms=-sum(pair.lost_total_ms for pair in pairs if pair.verdict == "faster"),
         verdicts=verdicts,
@@ -223,6 +223,13 @@ def regressions(comparison: Comparison, percent_slower: float) -> tuple[Pair, ..
     """Return the pairs with the verdict `slower` by more than `percent_slower` per cent."""
     worse = 1 + percent_slower / 100
     return tuple(p for p in comparison.common if p.verdict == "slower" and p.ratio > worse)
+
+
+def may_be_slower(comparison: Comparison, percent_slower: float) -> int:
+    """Return how many pairs are slower by more than `percent_slower` per cent, which is unclear."""
+    worse = 1 + percent_slower / 100
+    unclear = (p for p in comparison.common if p.verdict == "unclear" and p.alike)
+    return sum(pair.ratio > worse for pair in unclear)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over what both sets have and is alike, weighted by call count.
+    """Sums over what both sets have with a verdict that is not unclear, weighted by call count.
 
     `lost_ms` is the loss of the pairs with the verdict `slower`, `gained_ms` the gain of the
     `faster` ones, both positive: what may be noise is not summed. `a_seconds` and `b_seconds` are

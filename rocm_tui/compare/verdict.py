@@ -19,7 +19,7 @@ from backend.model.choice import MeasuredChoice, Measurement, Verdict
 from rocm_tui.compare.choices import LONGEST, SHORTEST
 from rocm_tui.compare.types import Noise
 from rocm_tui.session.numbers import duration, factor, percent, signed
-from rocm_tui.session.stats import TIE_BAND
+from rocm_tui.session.stats import LONGEST_WAIT, TIE_BAND
 
 DEFAULT_BAND = 0.10
 """Relative difference up to which two single numbers of one kernel are taken as equal."""
@@ -187,9 +187,10 @@ def by_numbers(
         if _inside(ratio, TIE_BAND):
             return ruled("tied", f"within {percent(TIE_BAND)}")
         return ruled("unclear", f"single numbers of one kernel differ by up to {percent(band)}")
-    if abs(b_ms - a_ms) < unseen():
-        apart = f"{duration(abs(b_ms - a_ms))} apart"
-        return ruled("unclear", f"{apart}, less than the clock of these times can tell")
+    if (gap := abs(b_ms - a_ms)) < (limit := unseen()):
+        why = "less than the clock of these times can tell"
+        why = "which a call may wait on a busy CPU" if limit >= LONGEST_WAIT else why
+        return ruled("unclear", f"{duration(gap)} apart, {why}: measure it to tell")
     rivals = others()
     shared = _shared(rivals) - log(noise.shift) if rivals else 0.0
     if shared * log(ratio) > 0 and abs(shared) >= abs(log(ratio)) / 2:

@@ -148,7 +148,7 @@ class Recorded:
     """`untuned`: of the graphs, those that were compiled with tuning off. `unhooked` is why a
     process was not recorded to its end, if one was not. `measured` are kernels that were measured
     in the program, `ranks` the logs of a job's ranks, `others` those of ranks under other runs that
-    were at work meanwhile, maybe of the same job."""
+    were at work meanwhile, maybe of the same job. `one_choice_each`: no tuning had two choices."""
 
     tunings: int = 0
     graphs: int = 0
@@ -157,6 +157,7 @@ class Recorded:
     measured: int = 0
     ranks: tuple[Path, ...] = ()
     others: tuple[Path, ...] = ()
+    one_choice_each: bool = False
 
     @property
     def nothing(self) -> bool:
@@ -175,6 +176,7 @@ def recorded(layout: Layout, run: str, started: float) -> Recorded:
     ranks: list[Path] = []
     others: list[Path] = []
     leads = False
+    reasons = set[str]()
     for path, session, events in _logs(layout, started):
         ours = session.id.startswith(run)
         leads |= ours and session.rank == 0
@@ -183,6 +185,7 @@ def recorded(layout: Layout, run: str, started: float) -> Recorded:
         if not ours:
             continue
         tunings += _tunings(events)
+        reasons |= {event.by for event in events if isinstance(event, ChoiceSelected)}
         measured += sum(isinstance(event, TuningMeasured) for event in events)
         compiled = [event.graph for event in events if isinstance(event, GraphCompiled)]
         graphs |= {graph.id for graph in compiled}
@@ -191,7 +194,7 @@ def recorded(layout: Layout, run: str, started: float) -> Recorded:
     if len(others) > MOST_OTHERS and not leads:
         others = []
     counts = tunings, len(graphs), len(untuned), unhooked, measured
-    return Recorded(*counts, tuple(ranks), tuple(others))
+    return Recorded(*counts, tuple(ranks), tuple(others), reasons == {"only"})
 
 
 def _tunings(events: list[Event]) -> int:
@@ -247,6 +250,8 @@ def summary(found: Recorded, layout: Layout) -> str:
         return f"{tunings} recorded, with {graphs}: max_autotune was off for {which}; {TUNE_TOO}"
     text = f"{tunings} recorded in {layout.sessions}"
     text += f", with {graphs}" if found.graphs else ""
+    if found.one_choice_each:
+        text += ": one choice each, nothing to tune"
     return f"{text}, then no more: {found.unhooked}" if found.unhooked else text
 
 
@@ -535,7 +540,8 @@ def run(
     timed = 0
     if options.cache_triton:
         timed = timed_since(this.layout.root, child_env, this.started)
-    if (options.quiet or relay.terminal or found.nothing_tuned) and not (timed and found.nothing):
+    untuned = found.nothing_tuned or found.one_choice_each
+    if (options.quiet or relay.terminal or untuned) and not (timed and found.nothing):
         _say(summary(found, this.layout))
     logs = (*found.ranks, *found.others)
     if child_env.get(AGREE, "0") != "0" and found.ranks and len(logs) > 1:

@@ -245,21 +245,21 @@ def _all_the_same(comparison: Comparison) -> str:
 
 
 def _sums(comparison: Comparison) -> list[str]:
-    """What all takes that may be compared; what is left out is said."""
-    totals = comparison.totals
-    unlike = sum(not pair.alike for pair in comparison.common)
-    if not totals.a_ms:
+    """What all takes that has a verdict; what is left out is said."""
+    totals, unclear = comparison.totals, comparison.totals.verdicts.get("unclear", 0)
+    if not any(pair.alike for pair in comparison.common):
         return ["nothing comparable, no total"]
-    change = (totals.b_ms / totals.a_ms - 1) * 100
-    sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change:+.1f} %)"
+    if not totals.a_ms:
+        return ["every verdict is unclear: no total, and whether time was lost is not known"]
+    change = fmt.signed(totals.b_ms / totals.a_ms - 1)
+    sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change})"
     rest = (
-        f", without {unlike:,} of {len(comparison.common):,} that are not alike" if unlike else ""
+        f", without {unclear:,} of {len(comparison.common):,} that are unclear" if unclear else ""
     )
     sums_ = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
-    return [
-        f"weighted by call count: {sums}{rest}",
-        ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in sums_),
-    ]
+    known = [f"{fmt.duration(ms)} {what}" for what, ms in sums_ if ms]
+    same = "of these nothing is slower or faster" if unclear else "nothing is slower or faster"
+    return [f"weighted by call count: {sums}{rest}", ", ".join(known) or same]
 
 
 def _took(name: str, seconds: float, untold: int) -> str:

@@ -94,10 +94,9 @@ def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
         spans = [(" Only one choice was timed", "")]
     elif stats.measured(tuning, best) is not None:
         spans = _measured_verdict(tuning, best)
-    elif stats.tied(tuning):
-        undecided = stats.undecided(tuning, "tied", best, stats.nearest(tuning))
+    elif (standing := stats.standing(tuning)) in ("tied", "unclear"):
         spans = [
-            (" Tie" if undecided == "tied" else " Unclear", "strong"),
+            (" Tie" if standing == "tied" else " Unclear", "strong"),
             (f": the best two are {fmt.percent(lead)} apart", ""),
         ]
         spans.append((", less than single timings can tell", "dim"))
@@ -119,10 +118,9 @@ def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
     standing, lead = stats.standing(tuning, own), stats.lead(tuning, own)
     if standing == "clear":
         return [*spans, (f", and fastest by {fmt.percent(lead)}", "good")]
-    undecided = stats.undecided(tuning, standing, own, stats.nearest(tuning, own))
-    if undecided == "tied":
+    if standing == "tied":
         return [*spans, (": a tie", "")]
-    if undecided == "unclear":
+    if standing == "unclear":
         return [*spans, (": unclear whether another is faster", "")]
     better = stats.faster(tuning, own)
     rival = better[1] if better else best
@@ -157,6 +155,9 @@ def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
         ]
     if standing == "unclear":
         why = f": {counted(measurement.rounds, 'round')} could not tell the best apart"
+        own = stats.measured(tuning, best)
+        if own is not None and own.verdict == "faster":
+            why = ": by single times, a choice that was not measured may be as fast"
         return [(" Unclear", "strong"), (why, "")]
     if standing == "tied":
         return [(" Tie", "strong"), (_tied_with(tuning, rivals), "")]
@@ -234,6 +235,13 @@ def _cut(tuning: Tuning, best: Choice | None) -> Line:
     return tuple(spans)
 
 
+_NOT_FASTER = {
+    "tied": " · as fast as ATen",
+    "unclear": " · unclear whether it is faster than ATen",
+    "behind": f" · slower than ATen{_BY_SINGLE}",
+}
+
+
 def _against_aten(tuning: Tuning, best: Choice) -> list[Span]:
     gain, saved = stats.gain(tuning, best), stats.saved_ms(tuning, best)
     rival = stats.aten(tuning)
@@ -251,7 +259,7 @@ def _against_aten(tuning: Tuning, best: Choice) -> list[Span]:
         mark = fmt.SUSPECT if rival.shared else fmt.ONCE
         return [(f" · {fmt.once(fmt.factor(gain), mark)} ATen", "")]
     if standing != "clear":
-        return [(" · no faster than ATen", "")]
+        return [(_NOT_FASTER.get(standing or "", ""), "")] if standing else []
     return [(f" · {fmt.factor(gain)} ATen, saves {fmt.duration(saved)} a call", "")]
 
 
@@ -407,13 +415,12 @@ def _fastest(row: Row) -> str:
         known = best or (None if in_use(row) else stats.chosen(tuning))
         return known.label if known else ""
     lead = stats.lead(tuning)
-    undecided = stats.undecided(tuning, standing, best, stats.nearest(tuning))
-    if undecided == "tied":
+    if standing == "tied":
         return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"
-    if undecided == "unclear" and standing == "tied":
+    if standing == "unclear" and tuning.measured is None:
         apart = f"{fmt.percent(lead)} apart, less than single timings can tell"
         return f"{best.label}, unclear whether it is the fastest ({apart})"
-    if undecided == "unclear":
+    if standing == "unclear":
         return f"{best.label}, unclear whether it is the fastest"
     if standing == "slower":
         return f"{best.label}, beaten when measured again"

@@ -12,7 +12,7 @@ from msgspec import field
 from backend.counted import counted
 from backend.measure.trial import LEAST_PROCESSES, ArmStanding
 from backend.measure.verdict import MARGIN
-from backend.model.choice import Choice
+from backend.model.choice import Choice, Verdict
 from backend.model.graph import Arm, Graph, Swap, Trial, TrialArm
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
@@ -279,7 +279,13 @@ def _verdict(line: ArmLine) -> str:
 def _versus(line: ArmLine) -> str:
     if not line.at or line.arm.ratio is None:
         return ""
-    return fmt.signed(line.arm.ratio - 1)
+    return _difference(line.arm.ratio, line.arm.verdict)
+
+
+def _difference(ratio: float, verdict: Verdict) -> str:
+    """How much longer it takes. Of an unclear result only the interval says something: the two
+    medians beside it may differ by another factor."""
+    return fmt.NONE if verdict == "unclear" else fmt.signed(ratio - 1)
 
 
 def interval(arm: TrialArm) -> str:
@@ -323,7 +329,7 @@ ARMS: tuple[Field[ArmLine], ...] = (
     ),
     Field(
         "versus", "VS WITHOUT", right=True, text=_versus,
-        about="how much longer than without it a pass takes",
+        about="how much longer than without it a pass takes; – unclear",
     ),
     Field(
         "interval", "INTERVAL", right=True, text=lambda line: interval(line.arm) if line.at else "",
@@ -527,8 +533,10 @@ SIDES: tuple[Field[_SideLine], ...] = (
     ),
     Field(
         "versus", "VS WITHOUT", right=True,
-        text=lambda line: fmt.signed(line.standing.ratio - 1) if line.at else "",
-        about="how much longer than without the pins a step takes",
+        text=lambda line: (
+            _difference(line.standing.ratio, line.standing.verdict) if line.at else ""
+        ),
+        about="how much longer than without the pins a step takes; – unclear",
     ),
     Field(
         "interval", "INTERVAL", right=True,

@@ -15,6 +15,7 @@ from rocm_tui.render.pins import moment
 from rocm_tui.render.plot import Axis, Curve, Even, Mark
 from rocm_tui.render.table import Field, Line, text_table
 from rocm_tui.render.tuning_json import ProblemJson
+from rocm_tui.render.tunings import UNDECIDED
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.history import Event, History
 from rocm_tui.session.sessions import short_names
@@ -42,7 +43,7 @@ def entries(history: History) -> list[Entry]:
         Entry(
             event,
             at if at <= len(history.events) else None,
-            letters.get(event.label, ""),
+            letters.get(_identity(event), ""),
             names.get(event.session, ""),
         )
         for at, event in enumerate(events, start=1)
@@ -50,9 +51,15 @@ def entries(history: History) -> list[Entry]:
 
 
 def _letters(events: Sequence[Event]) -> Mapping[str, str]:
-    """A letter for each choice, the same in list and plot."""
-    labels = dict.fromkeys(event.label for event in events if event.label)
-    return dict(zip(labels, ascii_uppercase + ascii_uppercase.lower(), strict=False))
+    """A letter for each choice, the same in list and plot: a kernel has other names in other
+    processes, where Inductor counts its choices anew."""
+    choices = dict.fromkeys(identity for event in events if (identity := _identity(event)))
+    return dict(zip(choices, ascii_uppercase + ascii_uppercase.lower(), strict=False))
+
+
+def _identity(event: Event) -> str:
+    """The choice's hash; its name where no source gives one."""
+    return event.hash or event.label
 
 
 def _time(entry: Entry) -> str:
@@ -112,8 +119,9 @@ HISTORY: tuple[Field[Entry], ...] = (
         about="ATen's time over it, both taken once",
     ),
     Field(
-        "tie", "TIE", 3, 4, drop=9, text=lambda entry: "tie" * entry.event.tied, style="dim",
-        about="the best could not be told apart",
+        "tie", "TIE", 3, 7, drop=9, style="dim",
+        text=lambda entry: UNDECIDED.get(entry.event.standing or "", ""),
+        about="whether the best two are tied, or it is unclear which is faster",
     ),
     Field(
         "session", "SESSION", 8, 24, drop=7, text=lambda entry: plain(entry.who), style="dim",
@@ -226,6 +234,7 @@ class EventJson(JsonObject):
     high: float | None
     gain: float | None
     tied: bool
+    unclear: bool
     name: str | None
     session: str | None
     torch: str | None
@@ -242,6 +251,8 @@ class EventJson(JsonObject):
         return fill(
             cls,
             event,
+            tied=event.standing == "tied",
+            unclear=event.standing == "unclear",
             name=event.label or None,
             session=event.session or None,
             torch=event.stand.torch or None,

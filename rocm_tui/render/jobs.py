@@ -56,9 +56,9 @@ def outcome(tuned: Tuning) -> str:
     best, lost = timed[0], sum(choice.failed for choice in tuned.choices)
     text = f"{best.label}, {fmt.once(fmt.duration(best.ms))}"
     if len(timed) > 1:
-        near = stats.tied(tuned)
         lead = fmt.once(fmt.percent(stats.lead(tuned)))
-        ahead = "a tie with" if near else f"{lead} ahead of"
+        undecided = {"tied": "a tie with", "unclear": "not known to be faster than"}
+        ahead = undecided.get(stats.standing(tuned) or "", f"{lead} ahead of")
         text += f", {ahead} {timed[1].label}"
     return plain(text + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))
 

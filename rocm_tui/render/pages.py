@@ -248,7 +248,15 @@ def _ranks(report: Report) -> Page:
     if disagreements:
         matter = sum(disagreement.matters for disagreement in disagreements)
         what = counted(len(disagreements), "problem")
-        how = "All of them are ties." if not matter else f"{matter:,} of them by more than a tie."
+        tied = sum(disagreement.tied for disagreement in disagreements)
+        how = (
+            "All of them are ties."
+            if tied == len(disagreements)
+            else (
+                f"{matter:,} of them by more than a tie, {tied:,} tied, "
+                f"{len(disagreements) - matter - tied:,} unclear."
+            )
+        )
         how += f" {words.not_compared(report.not_compared)}." if report.not_compared else ""
         sentence = f"Ranks or hosts use different choices for {what}. {how} {words.TO_AGREE}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))

@@ -48,17 +48,19 @@ def _saved(ms: float) -> str:
 
 
 def _gain(gain: ProblemSaving) -> str:
-    """A difference that cannot be told says `tie`."""
+    """What it saves; `tie` or `unclear` where that is no difference."""
     if gain.waited:
         return "waited"
     if gain.saved_ms is None:
         return fmt.NONE
-    return "tie" if gain.tied else _marked(gain, _saved(gain.saved_ms))
+    if gain.undecided:
+        return "tie" if gain.tied else "unclear"
+    return _marked(gain, _saved(gain.saved_ms))
 
 
 def _in_all(gain: ProblemSaving) -> str:
     total = (gain.saved_ms or 0.0) * (gain.calls or 0)
-    return _marked(gain, _saved(total)) if total and not gain.tied else fmt.NONE
+    return _marked(gain, _saved(total)) if total and not gain.undecided else fmt.NONE
 
 
 def _marked(gain: ProblemSaving, text: str) -> str:
@@ -68,7 +70,7 @@ def _marked(gain: ProblemSaving, text: str) -> str:
 
 
 def _gain_style(gain: ProblemSaving) -> str:
-    if gain.tied or not gain.saved_ms or not gain.measured:
+    if gain.undecided or not gain.saved_ms or not gain.measured:
         return "dim"
     return "good" if gain.saved_ms > 0 else "warn"
 
@@ -81,7 +83,7 @@ GAINS: tuple[Field[ProblemSaving], ...] = (
     ),
     Field(
         "saved", "SAVED", 9, 10, right=True, text=_gain, style=_gain_style,
-        about="what a call takes less than ATen's; tie; waited; ~ not measured; ? suspect",
+        about="what a call takes less than ATen's; tie; unclear; waited; ~ not measured",
     ),
     Field(
         "calls", "PER PASS", 8, 8, drop=2, right=True, style="dim",
@@ -159,8 +161,9 @@ def not_compared(count: int) -> str:
 def _disagreements(report: Report) -> list[str]:
     lines = []
     for disagreement in report.disagreements:
-        tie = "" if disagreement.matters else ": a tie"
-        lines.append(f"{problem_line(PROBLEM, disagreement.row)}{tie}")
+        undecided = ": a tie" if disagreement.tied else ": unclear which is faster"
+        undecided = "" if disagreement.matters else undecided
+        lines.append(f"{problem_line(PROBLEM, disagreement.row)}{undecided}")
         for party in disagreement.parties:
             rivals = ", ".join(
                 f"{_short(label)} takes {fmt.once(fmt.duration(ms))}"
@@ -228,7 +231,7 @@ def saved_lines(savings: Savings) -> list[str]:
         lines = [f"{name}: {_sentence(own)}" for name, own in shown]
         if more := [name for name, _ in savings.by_system[_FEW:]]:
             lines.append(f"And {_more_systems(more)}.")
-    summed = [gain for gain in savings.valued if not gain.tied and gain.saved_ms]
+    summed = [gain for gain in savings.valued if not gain.undecided and gain.saved_ms]
     once = sum(gain.calls is None for gain in summed)
     if once:
         what = counted(once, "problem is", "problems are")
@@ -287,7 +290,9 @@ def _unmeasured(savings: Savings) -> list[str]:
 def _saves(savings: Savings) -> str:
     """The sum, and of what it is the sum."""
     known, count = len(savings.valued), len(savings.gains)
-    once = len(savings.unmeasured)
+    once, unclear = len(savings.unmeasured), savings.unclear
+    if unclear and not any(gain.saved_ms for gain in savings.valued):
+        return f"Savings vs ATen: unclear for {counted(unclear, 'measured problem')}. Tuning"
     if once and not any(gain.saved_ms for gain in savings.valued):
         return "Savings vs ATen: not measured. Tuning"
     kernels = sum(is_kernel(gain.row.tuning.op) for gain in savings.gains)
@@ -303,7 +308,8 @@ def _saves(savings: Savings) -> str:
     if savings.saved_ms < 0:
         sums = f"loses {fmt.duration(-savings.saved_ms)}"
     left = [f"{once:,} not measured"] if once else []
-    untold = count - known - once - kernels
+    left += [f"{unclear:,} unclear"] if unclear else []
+    untold = count - known - once - unclear - kernels
     left += [f"{untold:,} without a time of ATen"] if untold > 0 else []
     left += [f"{counted(kernels, 'Triton kernel')} without a rival there"] if kernels else []
     rest = f" ({known:,} of {counted(count, 'problem')}: {', '.join(left)})"
@@ -367,6 +373,7 @@ class PartyJson(JsonObject):
 
 class DisagreementJson(ProblemJson):
     matters: bool
+    tied: bool
     one_job: bool
     parties: list[PartyJson]
 
@@ -385,6 +392,7 @@ class GainJson(ProblemJson):
     saved_ms: float | None
     measured: bool
     tied: bool
+    unclear: bool
     waited: bool
     calls: int | None
     seconds: float

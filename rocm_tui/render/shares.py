@@ -8,17 +8,18 @@ from rocm_tui.render.table import Field, Line, Span
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graphs import Share, SharePart
 
-SIGNS = {"seen": "", "measured": "", "once": "~", "at most": "≤"}
-"""What stands before a share, by how it is known."""
+SIGNS = {"seen": "", "measured": "~", "once": "~", "at most": "≤"}
+"""What stands before a share, by how it is known: only what a profiler saw in the program is
+measured there. The time of a kernel alone, measured or not, says about what it takes in a graph."""
 
 
 def _known(share: Share | None) -> bool:
-    """Whether its share rests on times that were seen or measured, not on one taken once."""
-    return share is not None and share.told in ("seen", "measured")
+    """Whether its share was seen in the program."""
+    return share is not None and share.told == "seen"
 
 
 def share_text(share: Share | None) -> str:
-    """`12.3 %`; `~12.3 %` of a time that was taken once, `≤60.0 %` where that cannot be."""
+    """`12.3 %`; `~12.3 %` by the time of the kernel alone, `≤60.0 %` where that cannot be."""
     if share is None or share.share is None:
         return fmt.NONE if share else ""
     return SIGNS[share.told] + fmt.percent(share.share)
@@ -27,8 +28,10 @@ def share_text(share: Share | None) -> str:
 def _gain(share: Share | None) -> str:
     if share is None or share.to_gain is None:
         return fmt.NONE if share else ""
-    sign = "" if share.gain is not None else "≤~" if share.told == "once" else "≤"
-    return sign + fmt.percent(share.to_gain)
+    if share.gain == 0:
+        return fmt.percent(0.0)  # of whatever share
+    sign = SIGNS[share.told]
+    return ("≤" + sign.strip("≤") if share.gain is None else sign) + fmt.percent(share.to_gain)
 
 
 SHARES: tuple[Field[Share | None], ...] = (
@@ -41,12 +44,12 @@ SHARES: tuple[Field[Share | None], ...] = (
     Field(
         "share", "SHARE", 7, 7, drop=4, right=True, text=share_text,
         style=lambda share: "" if _known(share) else "dim",
-        about="of the program's time in graphs; ~ single timing, ≤ at most",
+        about="of the program's time in graphs; ~ by kernels alone, ≤ at most",
     ),
     Field(
         "to_gain", "TO GAIN", 8, 8, drop=6, right=True, name="to gain", text=_gain,
         style=lambda share: "good" if share and share.gain else "dim",
-        about="program time the best measured choice would save; ≤ at most",
+        about="time the best measured choice saves; ≤ at most; ~ as SHARE",
     ),
 )  # fmt: skip
 

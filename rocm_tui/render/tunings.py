@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf, isfinite
 
 from backend.counted import counted
 from backend.model.choice import Choice, MeasuredChoice
@@ -69,14 +70,14 @@ def facet_fields(
     return {field.key: field for field in FACETS if field.key in keys}, names
 
 
-_UNDECIDED = {"tied": "tie", "unclear": "unclear"}
+UNDECIDED: Mapping[str, str] = {"tied": "tie", "unclear": "unclear"}
 
 
 def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE) -> str:
     """How far the next lies behind the fastest, or another choice: `1.8 %`, `tie`, `unclear`,
     `beaten #2` (by a choice that was measured to be faster), `–`.
 
-    `~1.8 %` is of times that were taken once, and `~−1.8 %` says that the next is ahead by these.
+    `~1.8 %` is of times that were taken once, and `~behind` says that another is ahead by these.
     """
     own = choice or stats.winner(tuning)
     standing = stats.standing(tuning, own)
@@ -85,12 +86,11 @@ def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE
     if standing == "slower":
         better = stats.faster(tuning, own)
         return f"beaten #{better[0]}" if better else "beaten"
+    if standing in UNDECIDED:
+        return UNDECIDED[standing]
     nearest = stats.nearest(tuning, own)
-    lead = stats.lead_over(tuning, own, nearest)
-    undecided = stats.undecided(tuning, standing, own, nearest)
-    if undecided is not None:
-        return _UNDECIDED[undecided]
-    text = fmt.signed(lead) if standing == "behind" else fmt.percent(lead)
+    text = fmt.percent(stats.lead_over(tuning, own, nearest))
+    text = "behind" if standing == "behind" else text
     return fmt.once(text, mark) if stats.once(tuning, own, nearest) else text
 
 
@@ -141,7 +141,9 @@ def _error(row: Row) -> str:
 
 def error(measured: MeasuredChoice) -> str:
     """Half the 95 % interval of a measured median, in percent of it."""
-    half = (measured.high - measured.low) / 2 / measured.ms * 100 if measured.ms else 0.0
+    half = (measured.high - measured.low) / 2 / measured.ms * 100 if measured.ms else inf
+    if half >= 1000 or not isfinite(half):
+        return fmt.NONE if not isfinite(half) else ">999"
     return f"{half:.1f}" if half < 10 else f"{half:.0f}"
 
 
@@ -180,8 +182,7 @@ def _versus_aten(row: Row) -> str:
         return fmt.NONE
     text = fmt.factor(gain)
     text = fmt.once(text, _mark(row, best, rival)) if stats.once(tuning, best, rival) else text
-    undecided = stats.undecided(tuning, stats.versus(tuning, best, rival), best, rival)
-    return _UNDECIDED[undecided] if undecided is not None else text
+    return UNDECIDED.get(stats.versus(tuning, best, rival) or "", text)
 
 
 def _gain_style(row: Row) -> str:

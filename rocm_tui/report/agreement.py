@@ -385,9 +385,11 @@ def _spread(tuning: Tuning, chosen: Sequence[Choice]) -> tuple[float, float, Spr
     times = [ms for _, ms in pairs if ms]
     if len(times) < 2:
         return None
-    stand = {stats.versus(tuning, a, b) for (a, _), (b, _) in combinations(pairs, 2)}
+    stand = {stats.versus(tuning, a, b) for (a, _), (b, _) in combinations(pairs, 2)} - {None}
+    if not stand:
+        return None
     standing: Spread = "apart"
-    if stand <= {"tied", "unclear", None}:
+    if stand <= {"tied", "unclear"}:
         standing = "unclear" if "unclear" in stand else "tied"
     return min(times), max(times), standing
 

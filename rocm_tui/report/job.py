@@ -65,10 +65,10 @@ class ProblemSaving:
     `choice` is the one that most of its tunings use, `row` the latest of those. `saved_ms` is the
     median of what they save with it: None if ATen has no time, 0 if ATen itself is used. `measured`
     means that it was measured repeatedly; single times show no saving that anybody can be sure of.
-    `tied` means that the difference is below what can be resolved, `waited` that this is because
-    one of the times is a wait on a busy CPU. `calls` is how often one pass of the model calls it,
-    None if no session recorded that. `seconds` is the duration of all its tunings, except for
-    `untold` ones whose duration is unknown.
+    `tied` means that both are as fast, `unclear` that it cannot be known, `waited` that this is
+    because one of the times is a wait on a busy CPU. `calls` is how often one pass of the model
+    calls it, None if no session recorded that. `seconds` is the duration of all its tunings, except
+    for `untold` ones whose duration is unknown.
     """
 
     row: Row
@@ -80,6 +80,12 @@ class ProblemSaving:
     untold: int = 0
     waited: bool = False
     measured: bool = False
+    unclear: bool = False
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the choice is not known to be faster or slower than ATen's."""
+        return self.tied or self.unclear
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +113,14 @@ class Savings:
 
     @property
     def valued(self) -> tuple[ProblemSaving, ...]:
-        """The savings that were measured."""
-        return tuple(gain for gain in self.gains if gain.measured and gain.saved_ms is not None)
+        """The savings that were measured, with a result that is not unclear."""
+        measured = (gain for gain in self.gains if gain.measured and not gain.unclear)
+        return tuple(gain for gain in measured if gain.saved_ms is not None)
+
+    @property
+    def unclear(self) -> int:
+        """How many problems were measured with an unclear result."""
+        return sum(gain.measured and gain.unclear for gain in self.gains)
 
     @property
     def unmeasured(self) -> tuple[ProblemSaving, ...]:
@@ -394,7 +406,7 @@ def _savings(all_problems: Iterable[ProblemRows], part: TuningSet) -> Savings:
         saved_ms=sum(
             (gain.saved_ms or 0.0) * (gain.calls or 1)
             for gain in gains
-            if gain.measured and not gain.tied
+            if gain.measured and not gain.undecided
         ),
         seconds=sum(gain.seconds for gain in gains),
         ranks=_ranks(part),
@@ -429,17 +441,18 @@ def _gain(problem: ProblemRows, busy: bool) -> ProblemSaving:
     sure = [(row, ms) for row, ms in known if not (busy and _waited(row.tuning, choice))]
     saved = [ms for _, ms in sure or known]
     waits = bool(known) and not sure
-    shown = sure[0][0] if sure else latest
+    against = _against_aten((sure[0][0] if sure else latest).tuning, choice)
     return ProblemSaving(
         row=latest,
         choice=choice,
         saved_ms=median(saved) if saved else None,
-        tied=waits or _tied_with_aten(shown.tuning, choice),
+        tied=against == "tied" and not waits,
         calls=calls_of(problem.rows),
         seconds=spent(problem.rows),
         untold=untold(problem.rows),
         waited=waits,
         measured=bool(certain),
+        unclear=waits or against == "unclear",
     )
 
 
@@ -484,12 +497,10 @@ def _uses(rows: Iterable[Row]) -> list[list[tuple[Row, Choice]]]:
     return groups
 
 
-def _tied_with_aten(tuning: Tuning, choice: Choice) -> bool:
+def _against_aten(tuning: Tuning, choice: Choice) -> stats.Standing | None:
     aten = stats.aten(tuning)
     own = next((c for c, _ in timed(tuning) if same_choice(c, choice)), choice)
-    if aten is None or own == aten:
-        return False
-    return versus(tuning, own, aten) in ("tied", "unclear")
+    return None if aten is None or own == aten else versus(tuning, own, aten)
 
 
 def _ranks(part: TuningSet) -> int:

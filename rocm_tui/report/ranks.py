@@ -6,7 +6,7 @@ Processes that have nothing to do with each other may choose what they like: `co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,13 +50,15 @@ class Party:
 class Disagreement:
     """Ranks or hosts that use different choices for the same problem, the slowest first.
 
-    `matters` means that one of them found its choice and another's to differ by more than a tie.
+    `matters` means that one of them found its choice and another's to differ by more than a tie,
+    `tied` that they are known to be as fast.
     """
 
     id: str
     row: Row
     parties: tuple[Party, ...]
     matters: bool
+    tied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +182,13 @@ def _disagreement(problem: Shared) -> Disagreement | None:
     different = [group[0].choice for group in groups]
     parties = [_party(use, different) for use in problem.uses]
     parties.sort(key=lambda party: -(party.ms or 0.0))
+    standings = {s for use in problem.uses for s in _standings(use.row, use.choice, different)}
     return Disagreement(
         problem.row.id,
         problem.row,
         tuple(parties),
-        matters=any(_tells_apart(use.row, use.choice, different) for use in problem.uses),
+        matters=not standings.isdisjoint(("clear", "ahead", "behind", "slower")),
+        tied=standings == {"tied"},
     )
 
 
@@ -209,14 +213,16 @@ def _party(use: RankChoice, different: Iterable[Choice]) -> Party:
     return Party(who, row, choice, measured.ms if measured else single, tuple(rivals))
 
 
-def _tells_apart(row: Row, choice: Choice, different: Iterable[Choice]) -> bool:
+def _standings(
+    row: Row, choice: Choice, different: Iterable[Choice]
+) -> Iterator[stats.Standing | None]:
+    """How its choice compares with each of the others that it timed."""
     rivals = [
         known
         for known, _ in timed(row.tuning)
         if any(same_choice(known, other) for other in different) and known is not choice
     ]
-    apart = ("clear", "ahead", "behind", "slower")
-    return any(versus(row.tuning, choice, rival) in apart for rival in rivals)
+    return (versus(row.tuning, choice, rival) for rival in rivals)
 
 
 def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> list[tuple[str, str, Row]]:

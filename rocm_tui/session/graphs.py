@@ -72,8 +72,8 @@ class Share:
 
     `gain` is the part of the program's time that the fastest measured choice would save: 0 if none
     is known to be faster, None if that is not measured or unclear. `at_most` is what can be saved
-    as far as is known: all of the share where nothing was measured. `tried` is the latest trial of
-    a graph with its choices.
+    as far as was measured, None where nothing was. `tried` is the latest trial of a graph with its
+    choices.
     """
 
     program: str
@@ -121,7 +121,7 @@ def share_of(tuning: Tuning, uses: Sequence[TuningInGraph], program: str, total:
         share,
         DOUBT[told],
         None if gain is None else share * gain,
-        share * most,
+        None if most is None else share * most,
         merged,
     )
 
@@ -176,15 +176,18 @@ def _call_ms(tuning: Tuning | None, use: TuningInGraph) -> tuple[float | None, T
     return None if ms is None else ms * use.use.count, how
 
 
-def _gains(tuning: Tuning, used: set[str | None]) -> tuple[float | None, float]:
+def _gains(tuning: Tuning, used: set[str | None]) -> tuple[float | None, float | None]:
     """Of the time of the choice that is used: what the best measured one saves, what it saves at
-    most."""
+    most; None where that was not measured or, of the first, is unclear."""
     only = next(iter(used)) if len(used) == 1 else None
     measured = tuning.measured.of(only) if tuning.measured is not None and only else None
     if measured is None or tuning.measured is None or len(tuning.measured.choices) < 2:
-        return None, 1.0
-    if measured.hash == tuning.measured.choices[0].hash or measured.verdict == "tied":
+        return None, None
+    best, *rivals = tuning.measured.choices
+    if measured.verdict in ("tied", "faster"):
         return 0.0, 0.0
+    if measured.hash == best.hash:
+        return None, max(0.0, 1 - min(rival.ratio_low for rival in rivals))
     most = 1 - 1 / measured.ratio_high if measured.ratio_high >= 1 else 0.0
     if measured.verdict == "slower" and measured.ratio >= 1:
         return 1 - 1 / measured.ratio, most

@@ -23,6 +23,7 @@ from backend.pins.file import HistoryEntry
 from rocm_tui.harmless import clean
 from rocm_tui.session import stats
 from rocm_tui.session.model import Model, Row
+from rocm_tui.session.stats import Standing
 from rocm_tui.session.views import is_reuse, is_selection
 
 
@@ -45,7 +46,17 @@ What = Literal[
     "measured",
     "pin",
     "unpin",
+    "note",
+    "drift",
+    "restore",
+    "verify",
+    "refute",
+    "migrate",
 ]
+_OF_PINS: Mapping[str, What] = {
+    name: name for name in ("unpin", "note", "drift", "restore", "verify", "refute", "migrate")
+}
+"""What happens to a pin besides pinning."""
 _FROM: dict[str | None, What] = {"pin": "from pin", "rank": "from rank"}
 
 
@@ -64,7 +75,7 @@ class Event:
     """One thing that happened. `when` is Unix time; `label` and `hash` are of the choice that won,
     was taken or pinned, `ms` its time, with `low` and `high` where it was measured.
 
-    `gain` is ATen's time over it. `tied` tells that the best could not be told apart. `changed`
+    `gain` is ATen's time over it. `standing` is how the winner compares with its rivals. `changed`
     says what is not as it was at the last event that tells. `row` is the tuning to look at.
     """
 
@@ -76,7 +87,7 @@ class Event:
     low: float | None = None
     high: float | None = None
     gain: float | None = None
-    tied: bool = False
+    standing: Standing | None = None
     session: str = ""
     stand: Setup = field(default_factory=Setup)
     changed: tuple[str, ...] = ()
@@ -179,7 +190,9 @@ class _Teller:
             hash=best.hash if best else None,
             ms=best.ms if best else None,
             gain=_gain(tuning),
-            tied=tuning.state == "done" and stats.tied(replace(tuning, measured=None)) is True,
+            standing=stats.standing(replace(tuning, measured=None))
+            if tuning.state == "done"
+            else None,
             session=tuning.session or "",
             stand=self._stand(tuning, row),
             row=row,
@@ -213,7 +226,7 @@ class _Teller:
                 ms=first.ms,
                 low=first.low,
                 high=first.high,
-                tied=first.verdict != "faster",
+                standing=stats.AGAINST_BEST[first.verdict] if len(measured.choices) > 1 else None,
                 session=measured.session or "",
                 stand=self._of(measured.session, measured.system_hash, measured.device or ""),
                 note=f"{measured.caches}, {counted(measured.rounds, 'round')}",
@@ -261,7 +274,7 @@ def _name_in(row: Row, hash: str) -> str | None:
 def _of_pin(pin: HistoryEntry) -> Event:
     note = ": ".join(text for text in (f"{pin.what} by {pin.who}", pin.note) if text)
     return Event(
-        "unpin" if pin.what == "unpin" else "pin",
+        _OF_PINS.get(pin.what, "pin"),
         pin.when,
         label=pin.label,
         hash=pin.hash,

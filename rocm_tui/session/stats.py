@@ -349,12 +349,14 @@ def standing(tuning: Tuning, choice: Choice | None = None) -> Standing | None:
         rival = timed[1] if own is timed[0] else timed[0]
         if own.ms is None or own.failed:
             return None
-        ahead: Standing = "ahead" if own is timed[0] else "behind"
-        return "tied" if near(tuning, own, rival) else ahead
+        return _of_single_times(tuning, own, rival)
     if its.verdict != "faster":
         return its.verdict
     rivals = (rival for rival in timed if rival is not own and measured(tuning, rival) is None)
-    return "tied" if any(near(tuning, own, rival) for rival in rivals) else "clear"
+    against = {_of_single_times(tuning, own, rival) for rival in rivals}
+    if against & {"unclear", "behind"}:
+        return "unclear"
+    return "tied" if "tied" in against else "clear"
 
 
 def faster(tuning: Tuning, choice: Choice | None = None) -> tuple[int, Choice] | None:
@@ -386,13 +388,14 @@ def _overlap(left: Choice, right: Choice) -> bool:
     return left.quantiles[0] <= right.quantiles[1] and right.quantiles[0] <= left.quantiles[1]
 
 
-_AGAINST_BEST: dict[Verdict, Standing] = {
+AGAINST_BEST: dict[Verdict, Standing] = {
     "faster": "clear",
     "tied": "tied",
     "slower": "slower",
     "unclear": "unclear",
 }
-_OF_BEST: dict[Verdict, Standing] = {**_AGAINST_BEST, "slower": "clear"}
+"""How a choice that has this verdict compares with the best, and the best with all others."""
+_OF_BEST: dict[Verdict, Standing] = {**AGAINST_BEST, "slower": "clear"}
 """How the best stands against the choice that has this verdict."""
 
 
@@ -407,36 +410,34 @@ def versus(tuning: Tuning, choice: Choice, rival: Choice) -> Standing | None:
             return _judged(tuning.measured.choices[0], ours, theirs)
     if choice.ms is None or not rival.ms or choice.failed or rival.failed:
         return None
-    if near(tuning, choice, rival):
+    return _of_single_times(tuning, choice, rival)
+
+
+def _of_single_times(tuning: Tuning, own: Choice, rival: Choice) -> Standing:
+    """How two choices compare by times that were taken once: tied within the tie band, unclear
+    where they differ by more but the timer is too coarse or the samples overlap."""
+    ours, theirs = own.ms or 0.0, rival.ms or 0.0
+    less, more = sorted((ours, theirs))
+    if 0 < more <= less * (1 + TIE_BAND):
         return "tied"
-    return "ahead" if choice.ms < rival.ms else "behind"
+    if near(tuning, own, rival):
+        return "unclear"
+    return "ahead" if ours < theirs else "behind"
 
 
 def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice) -> Standing:
     """Verdicts are told against the best; two others are told apart by their intervals."""
     if rival.hash == best.hash:
-        return _AGAINST_BEST[choice.verdict]
+        return AGAINST_BEST[choice.verdict]
     if choice.hash == best.hash:
         return _OF_BEST[rival.verdict]
     if choice.ratio_high < rival.ratio_low:
         return "clear"
     if rival.ratio_high < choice.ratio_low:
         return "slower"
-    low, high = sorted((choice.ratio, rival.ratio))
+    low = min(choice.ratio_low, rival.ratio_low)
+    high = max(choice.ratio_high, rival.ratio_high)
     return "tied" if 0 < high <= low * (1 + TIE_BAND) else "unclear"
-
-
-def undecided(
-    tuning: Tuning, standing: Standing | None, own: Choice | None, rival: Choice | None
-) -> Literal["tied", "unclear"] | None:
-    """Return which word says that neither choice is faster; None where one is.
-
-    Single times that differ by more than the tie band are unclear: the timer is too coarse, or the
-    samples overlap.
-    """
-    if standing == "tied" and once(tuning, own, rival):
-        return "tied" if abs(lead_over(tuning, own, rival) or 0.0) <= TIE_BAND else "unclear"
-    return standing if standing in ("tied", "unclear") else None
 
 
 def tied(tuning: Tuning) -> bool | None:

@@ -13,10 +13,13 @@ torch._inductor.
 from __future__ import annotations
 
 import functools
+import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -100,7 +103,11 @@ def _device_of(graph: CompiledGraph) -> str | None:
     return f"{kinds[0]}:{numbers[0]}" if len(numbers) == 1 else str(kinds[0])
 
 
-_DYNAMO = f"{torch.__file__.rpartition('/')[0]}/_dynamo/"
+_TOOLS = (
+    f"{torch.__file__.rpartition('/')[0]}/",
+    f"{Path(__file__).parents[2]}/",  # backend
+)
+_LIBRARY = f"{os.__file__.rpartition('/')[0]}/"
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.*)_at_(?P<line>\d+)")
 
 
@@ -111,13 +118,36 @@ def place_in_program() -> str:
     codes: Sequence[CodeType] = getattr(context, "traced_code", None) or ()
     if not codes:
         return ""
-    # `no_grad` and others wrap the program's function in one of Dynamo's own
-    code = next((c for c in codes if not c.co_filename.startswith(_DYNAMO)), codes[0])
-    name, line = code.co_name, code.co_firstlineno
-    resumed = _RESUMED.fullmatch(name)
+    # Dynamo, `no_grad` and containers of modules wrap the program's functions.
+    code = next((c for c in codes if _is_programs(c)), None)
+    if code is None:  # a container of PyTorch's modules alone: the line that calls it
+        return _calling_line() or _place(
+            codes[0].co_filename, codes[0].co_firstlineno, codes[0].co_name
+        )
+    resumed = _RESUMED.fullmatch(code.co_name)
     if resumed is not None:
-        name, line = resumed["name"], int(resumed["line"])
-    return f"{code.co_filename.rsplit('/', 1)[-1]}:{line} {name}"
+        return _place(code.co_filename, int(resumed["line"]), resumed["name"])
+    return _place(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _calling_line() -> str:
+    """Return the innermost line of the program on this thread's stack; empty if there is none."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not _is_programs(frame.f_code):
+        frame = frame.f_back
+    return _place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else ""
+
+
+def _is_programs(code: CodeType) -> bool:
+    """Whether a function is neither PyTorch's, nor ours, nor the standard library's."""
+    name = code.co_filename
+    if name.startswith((*_TOOLS, "<frozen ")):
+        return False
+    return not name.startswith(_LIBRARY) or "-packages/" in name
+
+
+def _place(file: str, line: int, name: str) -> str:
+    return f"{file.rsplit('/', 1)[-1]}:{line} {name}"
 
 
 # Timing on a GPU

@@ -169,6 +169,31 @@ def warm(cold: Ran, cache: Path) -> Ran:
     return hooked(cache)
 
 
+CONTAINERS = """
+import torch
+def program():
+    model = torch.compile(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU()))
+    with torch.no_grad():
+        model(torch.randn(4, 16))
+program()
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh())
+    def forward(self, x):
+        return self.layers(x)
+with torch.no_grad():
+    torch.compile(torch.nn.Sequential(Layers()))(torch.randn(4, 16))
+"""
+
+
+def test_a_graph_is_titled_by_the_program_where_it_is_of_a_container(tmp_path: Path) -> None:
+    launch_program(CONTAINERS, tmp_path / "cache", "--quiet")
+    (events,) = sessions(tmp_path / "cache")
+    titles = [event.graph.title for event in events if isinstance(event, GraphCompiled)]
+    assert titles == ["program.py:6 program", "program.py:12 forward"]
+
+
 def test_each_graph_is_recorded_once_with_what_it_is(cold: Ran) -> None:
     assert len({graph.id for graph in cold.graphs.values()}) == len(cold.graphs) == 9
     kinds = sorted(graph.kind for graph in cold.graphs.values())

@@ -12,7 +12,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.compare.comparison import compare, of_sessions, regressions, same_offer
+from rocm_tui.compare.comparison import compare, may_be_slower, of_sessions, regressions, same_offer
 from rocm_tui.compare.types import Comparison, Pair, TuningSet
 from rocm_tui.ingest.records import Seen
 from rocm_tui.json_output import builtins_of
@@ -71,7 +71,7 @@ def test_what_is_not_alike_is_in_no_sum_and_below_the_rest() -> None:
     found = compare(a, part(tuning(1, {"bmm": 9.0}), tuning(2, {"bmm": 2.0})))
     assert [pair.alike for pair in found.common] == [True, False]
     assert (found.totals.a_ms, found.totals.b_ms) == (2.0, 2.0)
-    assert "without 1 of 2 that are not alike" in text(found)
+    assert "without 1 of 2 that are unclear" in text(found)
 
 
 def test_the_winners_of_one_offered_set_are_compared() -> None:
@@ -178,3 +178,21 @@ def test_the_command_does_not_fail_for_what_never_changed(tmp_path: Path) -> Non
         done = run(*words, cache=tmp_path)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["common"][0]["verdict"] == verdict
+
+
+def test_a_total_does_not_contradict_the_verdicts_of_its_rows() -> None:
+    """Calls that waited on a busy CPU took 300 times as long: unclear, so in no total."""
+    calm = [log(1, {"cpp_a": 0.0351, "bmm": 0.1095}), log(2, {"cpp_a": 0.019, "bmm": 0.0584})]
+    busy = [log(1, {"cpp_a": 10.993, "bmm": 15.998}), log(2, {"cpp_a": 9.22, "bmm": 16.003})]
+    found = compare(part(*calm), part(*busy))
+    assert {pair.verdict for pair in found.common} == {"unclear"}
+    assert (found.totals.a_ms, found.totals.b_ms) == (0.0, 0.0)
+    for printed in (text(found), markdown(found)):
+        assert "every verdict is unclear: no total" in printed
+        assert "nothing" not in printed and "(+" not in printed
+    assert may_be_slower(found, 10) == 2 and regressions(found, 10) == ()
+    mixed = compare(
+        part(calm[0], log(3, BOTH)), part(busy[0], log(3, {"bmm": 1.0, "triton_a": 2.0}))
+    )
+    assert mixed.totals.a_ms == 0.51 and mixed.totals.b_ms == 1.0
+    assert "without 1 of 2 that are unclear" in text(mixed) and "gained" not in text(mixed)

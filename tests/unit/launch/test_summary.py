@@ -41,3 +41,12 @@ def test_what_came_from_a_cache_alone_is_one(tmp_path: Path) -> None:
 def test_what_was_tuned_twice_is_two(tmp_path: Path) -> None:
     layout = write(tmp_path, (8, "timing"), (8, "timing"))
     assert summary(recorded(layout, "run", 0.0), layout).startswith("2 tunings recorded in ")
+
+
+def test_one_choice_each_is_nothing_to_tune(tmp_path: Path) -> None:
+    alone = write(tmp_path / "a", (8, "only"), (16, "only"))
+    assert summary(recorded(alone, "run", 0.0), alone).endswith(
+        ": one choice each, nothing to tune"
+    )
+    beside = write(tmp_path / "b", (8, "only"), (16, "timing"))
+    assert "one choice" not in summary(recorded(beside, "run", 0.0), beside)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
 from backend.model.tuning import Tuning
+from rocm_tui.render.detail import verdict
 from rocm_tui.render.measured import standing
-from rocm_tui.render.tunings import lead_text
+from rocm_tui.render.tunings import error, lead_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.stats import versus
 
@@ -29,6 +31,16 @@ def _measured(tuning: Tuning, *told: tuple[str, float, Verdict]) -> Tuning:
     return replace(tuning, measured=Measurement("mm", "[]", "highest", 1.0, choices))
 
 
+def _aten(triton: float, aten: float, told: Verdict | None) -> Tuning:
+    """Triton's kernel won; ATen's was measured with this verdict against it."""
+    names = (("triton_mm_1", "tri", triton), ("mm", "mm-1", aten))
+    tuning = replace(_tuning(), choices=tuple(Choice(name, hash_, ms) for name, hash_, ms in names))
+    if told is None:
+        return tuning
+    own: Verdict = "faster" if told == "slower" else told
+    return _measured(tuning, ("tri", 1.0, own), ("mm-1", 1.01, told))
+
+
 CLOSE, APART = _tuning(1.0, 1.01), _tuning(1.0, 1.2)
 
 
@@ -44,6 +56,7 @@ CLOSE, APART = _tuning(1.0, 1.01), _tuning(1.0, 1.2)
         (_measured(APART, ("c0", 1.0, "tied"), ("c1", 1.001, "tied")), "tie"),
         (_measured(APART, ("c1", 1.0, "faster"), ("c0", 1.05, "slower")), "beaten #2"),
         (_measured(APART, ("c1", 1.0, "unclear"), ("c0", 1.01, "unclear")), "unclear"),
+        (_measured(_tuning(1.0, 1.03), ("c0", 1.0, "faster")), "~3.0 %"),
     ],
 )
 def test_lead(tuning: Tuning, text: str) -> None:
@@ -92,3 +105,44 @@ def test_what_is_unclear_names_the_option_that_measures_longer(op: str, option: 
     assert tuning.measured is not None
     text = standing(replace(tuning, op=op), tuning.measured)
     assert f"a larger {option} or a quieter machine may tell" in text
+
+
+def test_others_that_were_measured_are_no_tie_where_their_intervals_are_wide() -> None:
+    """Their medians are equal, and either may be 30 % faster."""
+    wide = [
+        MeasuredChoice(hash_, 2.0, 1.5, 2.5, 0.1, 20, ratio, ratio - 0.3, ratio + 0.3, verdict)
+        for hash_, ratio, verdict in (
+            ("c0", 1.0, "unclear"), ("c1", 1.1, "unclear"), ("c2", 1.1, "unclear"),
+        )
+    ]  # fmt: skip
+    told = Measurement("mm", "[]", "highest", 1.0, tuple(wide))
+    tuning = replace(_tuning(1.0, 1.1, 1.2), measured=told)
+    assert versus(tuning, tuning.choices[1], tuning.choices[2]) == "unclear"
+
+
+def test_a_choice_is_not_fastest_where_an_unmeasured_one_is_ahead() -> None:
+    tuning = _measured(_tuning(1.0, 1.2, 1.3), ("c1", 1.0, "faster"), ("c2", 1.1, "slower"))
+    assert lead_text(tuning, tuning.choices[1]) == "unclear"
+    said = "".join(text for text, _ in verdict(tuning, tuning.choices[1]))
+    assert "unclear whether another is faster" in said and "fastest" not in said
+
+
+@pytest.mark.parametrize(
+    ("tuning", "expected"),
+    [
+        (_aten(1.0, 1.2, "unclear"), "unclear whether it is faster than ATen"),
+        (_aten(1.0, 1.2, "tied"), "as fast as ATen"),
+        (_aten(1.0, 1.2, "slower"), "1.01× ATen"),
+        (_aten(1.0, 1.2, None), "~1.20× ATen"),
+        (_aten(1.0, 1.01, None), "as fast as ATen"),
+    ],
+)
+def test_only_a_verdict_says_what_atens_kernel_is_worth(tuning: Tuning, expected: str) -> None:
+    said = "".join(text for text, _ in verdict(tuning))
+    assert expected in said and "no faster" not in said
+
+
+def test_an_interval_without_an_end_has_no_half() -> None:
+    endless = MeasuredChoice("c0", 1.0, 0.5, inf, 0.1, 3, 1.0, 0.0, inf, "unclear")
+    assert error(endless) == fmt.NONE
+    assert error(replace(endless, high=99.0)) == ">999"

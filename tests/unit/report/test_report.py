@@ -55,6 +55,24 @@ def test_a_disagreement_inside_the_tie_band_does_not_matter() -> None:
     assert clear.matters
 
 
+def test_what_is_unclear_is_neither_a_tie_nor_a_saving() -> None:
+    won = on_rank(0, {"bmm": 1.5, "triton_a": 1.0}, seconds=3.0)
+    told = as_tuned(won)
+    doubtful = tuple(
+        replace(choice, verdict="unclear", ratio_low=0.5, ratio_high=6.0) for choice in told.choices
+    )
+    job = report(part(won, measured=[replace(told, choices=doubtful)]))
+    (gain,) = job.savings.gains
+    assert (gain.tied, gain.unclear, gain.measured) == (False, True, True)
+    said = text(job)
+    assert "Savings vs ATen: unclear for 1 measured problem." in said and "nothing" not in said
+    near = {"bmm": 0.0019, "triton_a": 0.0018}, {"bmm": 0.0018, "triton_a": 0.0019}
+    ranks = [on_rank(rank, times) for rank, times in enumerate(near)]
+    (differing,) = report(part(*ranks, sessions=RANKS)).disagreements
+    assert not differing.matters and not differing.tied
+    assert ": unclear which is faster" in text(report(part(*ranks, sessions=RANKS)))
+
+
 def test_only_processes_of_one_job_are_compared() -> None:
     logs = log(1, AB, source="/l/host1.log"), log(1, BA, source="/l/host2.log")
     assert report(part(*logs)).disagreements == ()

@@ -13,7 +13,7 @@ from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from rocm_tui.actions.sources import load_model, pick_tuning, problem_history
 from rocm_tui.cli.entry import main
-from rocm_tui.render.history import chart, entries
+from rocm_tui.render.history import HISTORY, EventJson, chart, entries
 from rocm_tui.session.history import History, Versions, same_problem, system_versions
 from rocm_tui.session.views import problem_of
 from tests.support.history_lab import DAY, KEY, MONDAY, write_run, write_week
@@ -46,7 +46,7 @@ def test_every_event_stands_in_its_order_with_what_it_was_done_with(tmp_path: Pa
     assert not first.changed and second.changed == ("torch 2.11.0 → 2.13.0",)
     assert not reuse.changed and not measured.changed
     assert first.gain is None, "ATen itself won"
-    assert not any(event.tied for event in history.events)
+    assert not {event.standing for event in history.events} & {"tied", "unclear"}
     assert second.gain == 2.0 and (measured.low, measured.high) == (0.149, 0.151)
     assert pin.note == "pin by ann: measured faster"
 
@@ -107,6 +107,37 @@ def test_the_plot_fits_and_shows_winners_versions_and_pins(
     assert "A" in drawn and "●" in drawn and "┊" in drawn
     letters = [(entry.letter, entry.event.label) for entry in entries(history)]
     assert letters == [("A", "mm_1"), *[("B", "triton_mm_1")] * 2, *[("A", "mm_1")] * 2]
+
+
+def test_one_kernel_has_one_letter_whatever_processes_call_it(tmp_path: Path) -> None:
+    write_run(tmp_path, 1, MONDAY, {"triton_mm-aa": 0.1, "mm-bb": 0.2}, "2.11.0")
+    write_run(tmp_path, 2, MONDAY + DAY, {"triton_mm-aa": 0.1, "mm-bb": 0.2}, "2.11.0")
+    (log,) = Layout(tmp_path).sessions.glob("node-2-*.jsonl")
+    log.write_text(log.read_text().replace("triton_mm_1", "triton_mm_9"))
+    found = entries(told(tmp_path))
+    assert [e.event.label for e in found] == ["triton_mm_1", "triton_mm_9"]
+    assert {e.letter for e in found} == {"A"}
+
+
+@pytest.mark.parametrize("what", ["verify", "refute", "note", "drift", "unpin"])
+def test_what_happens_to_a_pin_is_called_what_it_is(tmp_path: Path, what: str) -> None:
+    write_week(tmp_path)
+    pins = Layout(tmp_path).pins
+    held = json.loads(pins.read_text())
+    held["history"].append({**held["history"][-1], "what": what})
+    pins.write_text(json.dumps(held))
+    assert [event.what for event in told(tmp_path).events][-2:] == ["pin", what]
+
+
+def test_a_measurement_that_is_unclear_is_no_tie(tmp_path: Path) -> None:
+    write_week(tmp_path)
+    (log,) = Layout(tmp_path).sessions.glob("node-9-*.jsonl")
+    log.write_text(log.read_text().replace('"faster"', '"unclear"').replace("slower", "unclear"))
+    event = told(tmp_path).events[3]
+    row = EventJson.of(event)
+    assert (event.what, row.tied, row.unclear) == ("measured", False, True)
+    (tie,) = (field for field in HISTORY if field.key == "tie")
+    assert [tie.text(entry) for entry in entries(told(tmp_path))][3] == "unclear"
 
 
 def test_show_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ def test_the_row_of_a_pin_is_about_the_pinned_choice() -> None:
     row = pinned("cpp-bb")
     shown = {key: text for key, (text, _) in cells(row, 0.0).items()}
     assert (shown["winner"], shown["time"]) == ("cpp_2", "~1.250 ms")
-    assert (shown["gain"], shown["lead"]) == ("~1.60×", "~−20.0 %")
+    assert (shown["gain"], shown["lead"]) == ("~1.60×", "~behind")
     assert "cpp_2" in tunings_text([row]) and "triton_mm_1" not in tunings_text([row])
     assert builtins_of(TuningJson.of(row))["in_use"] == "cpp-bb"
     said = "".join(text for text, _ in verdict(TUNING, in_use(row)))

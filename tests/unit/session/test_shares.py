@@ -12,6 +12,7 @@ from backend.model.events import GraphCalled, GraphCompiled, TuningMeasured
 from backend.model.graph import Graph
 from rocm_tui.actions.sources import load_model
 from rocm_tui.ingest.records import Gone
+from rocm_tui.render.shares import SHARES
 from rocm_tui.session.graph_rows import graph_rows
 from rocm_tui.session.graphs import Share
 from rocm_tui.session.model import Model, Row
@@ -41,7 +42,7 @@ def test_shares_of_a_program(tmp_path: Path) -> None:
     assert share.calls == 370
     assert share.share == pytest.approx(0.37)
     assert share.told == "once"
-    assert (share.gain, share.at_most) == (None, pytest.approx(0.37))
+    assert (share.gain, share.at_most) == (None, None), "nothing was measured"
     assert [(p.graph, p.count, p.calls, p.share) for p in share.parts] == [
         ("aaaaaa1", 4, 80, pytest.approx(0.4)),
         ("bbbbbb2", 1, 50, pytest.approx(0.25)),
@@ -67,6 +68,25 @@ def test_a_choice_that_is_as_fast_as_the_best_leaves_nothing_to_gain(tmp_path: P
     writer.close()
     share = share_of(model_of(tmp_path), 8)
     assert (share.gain, share.at_most) == (0.0, 0.0)
+
+
+def test_where_the_best_is_unclear_nobody_knows_the_gain(tmp_path: Path) -> None:
+    """The choice in use was the fastest by its median; a rival may be up to 40 % faster."""
+    writer = writer_of(tmp_path)
+    tune(writer, 1, 8, 2.0, 1.0)
+    best, other = measurement(8, "tri-1", "mm-1", 1.0, 1.05).choices
+    doubtful = replace(other, verdict="unclear", ratio_low=0.6, ratio_high=5.94)
+    told = replace(measurement(8, "tri-1", "mm-1", 1.0, 1.05), choices=(
+        replace(best, verdict="unclear"), doubtful,
+    ))  # fmt: skip
+    writer.write(TuningMeasured(told))
+    writer.write(GraphCompiled(1, 105.0, Graph("aaaaaa1", tunings=(use(8),))))
+    writer.write(GraphCalled(1, 106.0, 10, 3, 2.0))
+    writer.close()
+    share = share_of(model_of(tmp_path), 8)
+    assert (share.gain, share.at_most) == (None, pytest.approx(0.5 * 0.4))
+    texts = {field.key: field.text(share) for field in SHARES}
+    assert (texts["share"], texts["to_gain"]) == ("~50.0 %", "≤~20.0 %")
 
 
 def test_a_graph_that_was_never_called_has_no_share(tmp_path: Path) -> None:
