@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backend.counted import counted
 from backend.disk.safe import open_regular
-from backend.errors import InputsKeyInvalid, ShareInvalid
+from backend.errors import CacheUnreadable, InputsKeyInvalid, ShareInvalid
 from backend.model.choice import Choice
 from backend.model.problem import Problem, Shape, parse_inputs_key
 from backend.model.tuning import Tuning
@@ -55,7 +55,7 @@ def _told_by(path: str) -> Told:
         if is_table(file):
             return Told(path, read_table(file), False)
         return Told(path, read_log(file), True)
-    except ShareInvalid as error:
+    except (CacheUnreadable, ShareInvalid) as error:
         raise NoSuchSource(str(error)) from error
     except OSError as error:
         raise NoSuchSource(f"cannot read {path}: {error.strerror}") from error

@@ -356,43 +356,31 @@ _TUNABLEOP_NAMELESS = b"returning null ResultEntry"
 _SIGNATURE = r"([A-Za-z0-9]{1,40}TunableOp_[\w:<>]{1,100})"
 _PARAMS = r"([nt]{2}_\w{1,200})"
 _LOOKED_UP = re.compile(rf"{_SIGNATURE},{_PARAMS}")
-_TUNED = re.compile(rf"{_SIGNATURE}\({_PARAMS}\)(?: (\w{{1,100}}))?")
+_TUNED = re.compile(rf"{_SIGNATURE}\({_PARAMS}\)")
+_TAKEN = re.compile(rf"{_TUNED.pattern} (\w{{1,100}})")
 
 
 def tunableop_lookup(op: str, params: str) -> Lookup:
     return Lookup(TUNABLEOP, op, (("params", params),))
 
 
-def _tunableop_missed(text: str) -> LookupLine | None:
-    found = _LOOKED_UP.match(text, len("returning null ResultEntry for "))
-    return found and LookupLine(tunableop_lookup(found[1], found[2]), LookupOutcome.MISSED)
+def _tunableop_marker(word: str, form: re.Pattern[str], outcome: LookupOutcome) -> Marker:
+    def read(text: str) -> LookupLine | None:
+        found = form.match(text, len(word))
+        if found is None:
+            return None
+        way = f"tuned then: {found[3]}" if form.groups > 2 else ""
+        return LookupLine(tunableop_lookup(found[1], found[2]), outcome, way)
 
-
-def _tunableop_found(text: str) -> LookupLine | None:
-    found = _LOOKED_UP.match(text, len("ResultEntry found for "))
-    return found and LookupLine(tunableop_lookup(found[1], found[2]), LookupOutcome.FOUND)
-
-
-def _tunableop_tuned(text: str) -> LookupLine | None:
-    """What a run tunes it has missed: a look-up comes first."""
-    found = _TUNED.match(text, len("finding fastest for "))
-    return found and LookupLine(tunableop_lookup(found[1], found[2]), LookupOutcome.NOTED)
-
-
-def _tunableop_fastest(text: str) -> LookupLine | None:
-    found = _TUNED.match(text, len("found fastest for "))
-    if found is None or not found[3]:
-        return None
-    return LookupLine(
-        tunableop_lookup(found[1], found[2]), LookupOutcome.NOTED, way=f"tuned then: {found[3]}"
-    )
+    return Marker(word.encode(), read)
 
 
 _TUNABLEOP_MARKERS = (
-    Marker(b"returning null ResultEntry for ", _tunableop_missed),
-    Marker(b"ResultEntry found for ", _tunableop_found),
-    Marker(b"finding fastest for ", _tunableop_tuned),
-    Marker(b"found fastest for ", _tunableop_fastest),
+    _tunableop_marker("returning null ResultEntry for ", _LOOKED_UP, LookupOutcome.MISSED),
+    _tunableop_marker("ResultEntry found for ", _LOOKED_UP, LookupOutcome.FOUND),
+    # What a run tunes it has missed: a look-up comes first.
+    _tunableop_marker("finding fastest for ", _TUNED, LookupOutcome.NOTED),
+    _tunableop_marker("found fastest for ", _TAKEN, LookupOutcome.NOTED),
 )
 
 
@@ -506,7 +494,7 @@ MARKERS: tuple[Marker, ...] = (
     *_MIOPEN_MARKERS,
 )
 _NAMELESS = (
-    *((TUNABLEOP, word) for word in (_TUNABLEOP_NAMELESS,)),
+    (TUNABLEOP, _TUNABLEOP_NAMELESS),
     *((HIPBLASLT, word) for word in _HIPBLASLT_NAMELESS),
     *((MIOPEN, word) for word in _MIOPEN_NAMELESS),
 )

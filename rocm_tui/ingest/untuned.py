@@ -3,30 +3,16 @@ for, and what of it is none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from backend.disk.safe import open_regular, read_head
+from backend.disk.safe import open_regular
 from backend.errors import CacheUnreadable
 from backend.model.problem import Problem
-from backend.tables import hipblaslt
-from backend.tables.model import (
-    BOM,
-    MAX_LINE,
-    TOO_LONG,
-    Gemm,
-    NotAProblem,
-    NotARow,
-    Tuner,
-    problem_of_gemm,
-)
-from backend.tables.registry import HEAD, tuner_at
-
-Reader = Callable[[bytes], Problem | None]
-"""What a line asks for, None for nothing; raises NotAProblem or NotARow."""
+from backend.tables import hipblaslt, registry
+from backend.tables.model import MAX_LINE, Gemm, NotAProblem, problem_of_gemm
 
 
 @dataclass(slots=True)
@@ -56,95 +42,55 @@ _REASONS = 20
 
 def is_table(path: Path) -> bool:
     """Whether the file is a table of another tuner, and no log."""
-    return _table_of(path) is not None
+    try:
+        tuner = registry.tuner_at(path)
+    except (CacheUnreadable, ValueError):  # a NUL in its name
+        return False
+    return tuner is not None and tuner.lines is not None
 
 
 def read_table(path: Path) -> Asks:
-    """Its products. Raises OSError."""
-    reader = _table_of(path)
-    return Asks() if reader is None else _read(path, reader)
+    """Its products. Raises CacheUnreadable."""
+    asks, table = Asks(), registry.read_table(path)
+    known: dict[tuple[object, ...], Problem] = {}
+    for entry in table.entries:
+        key = entry.op, entry.key
+        try:
+            problem = known.get(key) or known.setdefault(
+                key, registry.problem_of_entry(table, entry)
+            )
+        except NotAProblem as error:
+            asks.leave_out(str(error))
+        else:
+            asks.add(problem)
+    for fault in table.problems:
+        asks.leave_out(fault.what)
+    return asks
 
 
 def read_log(path: Path) -> Asks:
     """The calls of hipBLASLt that a program's output tells of. Raises OSError."""
-    return _read(path, _problems(hipblaslt.gemm_of), hipblaslt.WORD.encode())
-
-
-def _table_of(path: Path) -> Reader | None:
-    try:
-        tuner = tuner_at(path)
-    except (CacheUnreadable, ValueError):  # a NUL in its name
-        return None
-    return None if tuner is None or tuner.lines is None else _entries(tuner, path)
-
-
-def _problems(gemm_of: Callable[[str], Gemm | None]) -> Reader:
-    known: dict[Gemm, Problem] = {}
-
-    def read(line: bytes) -> Problem | None:
-        gemm = gemm_of(_text(line))
-        if gemm is None:
-            return None
-        return known.get(gemm) or known.setdefault(gemm, problem_of_gemm(gemm))
-
-    return read
-
-
-def _entries(tuner: Tuner, path: Path) -> Reader:
-    assert tuner.lines is not None
-    lines = tuner.lines(str(path))
-    lines.look_ahead(read_head(path, HEAD))
-    known: dict[tuple[object, ...], Problem] = {}
-    numbers = count(1)
-
-    def read(line: bytes) -> Problem | None:
-        line, number = line.removeprefix(BOM).rstrip(b"\r\n"), next(numbers)
-        if not lines.take(line, number):
-            return None
-        entry = lines.entry(line, number, 0)
-        key = entry.op, entry.key
-        return known.get(key) or known.setdefault(key, tuner.problem(entry))
-
-    return read
-
-
-def _read(path: Path, reader: Reader, word: bytes = b"") -> Asks:
-    """Only lines with `word` in them are looked at."""
     asks = Asks()
+    known: dict[Gemm, Problem] = {}
     with open_regular(path, follow=True) as stream:
         for line in _lines(stream):
-            if line is None:
-                if not word:
-                    asks.leave_out(TOO_LONG)
-                continue
-            if word not in line:
-                continue
             try:
-                problem = reader(line)
-            except (NotAProblem, NotARow) as error:
+                gemm = hipblaslt.gemm_of(line.decode("utf-8", "replace").strip())
+                if gemm is not None:
+                    asks.add(known.get(gemm) or known.setdefault(gemm, problem_of_gemm(gemm)))
+            except NotAProblem as error:
                 asks.leave_out(str(error))
-            else:
-                if problem is not None:
-                    asks.add(problem)
     return asks
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    """Each line; None for one that is too long."""
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Each line with a call, but for those that are too long."""
     at_start = True
     while line := stream.readline(MAX_LINE):
         whole = line.endswith(b"\n") or len(line) < MAX_LINE
-        if at_start and whole:
+        if at_start and whole and hipblaslt.WORD.encode() in line:
             yield line
-        elif whole:
-            yield None
         at_start = whole
-    if not at_start:
-        yield None
-
-
-def _text(line: bytes) -> str:
-    return line.removeprefix(BOM).decode("utf-8", "replace").strip()
 
 
 def in_words(left_out: Mapping[str, int]) -> str:

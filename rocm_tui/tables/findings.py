@@ -42,6 +42,11 @@ class Hit:
     level: Level | None = None
 
 
+def sentence(line: int | None, what: str, todo: str = "", level: Level | None = None) -> Hit:
+    """A hit whose text is a sentence of its own."""
+    return Hit(line, what, todo, subject="", level=level)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Hits that are alike, of one file: `count` of them, the first on `line`. `detail` is what that
@@ -86,7 +91,8 @@ class LintRule:
     """A row of the table of rules.
 
     `source` is where the loader, or the maker, says so. There is either `check`, for one table, or
-    `check_all`, for all tables together.
+    `check_all`, for all tables together. `check` is for tables of `tuners` (all if empty) alone,
+    and of these, if `tuned`, for those that have results.
     """
 
     id: str
@@ -94,7 +100,16 @@ class LintRule:
     meaning: str
     source: str
     check: Check | None = None
+    tuners: tuple[str, ...] = ()
+    tuned: bool = False
     check_all: CheckAll | None = None
+
+    def hits(self, sheet: Sheet, given: Given) -> Iterable[tuple[Sheet, Hit]]:
+        """Check one table."""
+        fits = not self.tuners or sheet.tuner in self.tuners
+        if self.check is None or not fits or (self.tuned and not sheet.is_tuned):
+            return ()
+        return ((sheet, hit) for hit in self.check(sheet, given))
 
 
 def gathered(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from rocm_tui.session.devices import Peak, devices
-from rocm_tui.tables.findings import Given, Hit
+from rocm_tui.tables.findings import Given, Hit, Level, sentence
 from rocm_tui.tables.sheet import Sheet, SheetRow
 
 PREFILL = 1024
@@ -43,130 +43,101 @@ def _steps(sheet: Sheet) -> list[SheetRow]:
 def short_ladder(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Nothing is tuned for many tokens, and no default takes their place."""
     steps = _steps(sheet)
-    if sheet.tuner != "moe" or not steps:
+    if not steps:
         return
     last, first = steps[-1].m or 0, steps[0].m or 0
     if last < PREFILL:
-        yield Hit(
-            steps[-1].line,
-            f"every M above {last} takes the step of M {last}, prompts too: the nearest is taken",
-            f"add steps up to {4 * PREFILL}, those of the default config where nothing is tuned",
-            subject="",
-        )
+        what = f"every M above {last} takes the step of M {last}, prompts too: the nearest is taken"
+        todo = f"add steps up to {4 * PREFILL}, those of the default config where nothing is tuned"
+        yield sentence(steps[-1].line, what, todo)
     if first > 1:
-        yield Hit(
-            steps[0].line,
-            f"every M below {first} takes the step of M {first}",
-            "add a step of M 1",
-            subject="",
-            level=None if first >= DECODE else "note",
+        what = f"every M below {first} takes the step of M {first}"
+        yield sentence(
+            steps[0].line, what, "add a step of M 1", None if first >= DECODE else "note"
         )
 
 
 def wide_gap(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Find steps far apart: sizes between them take the nearer one."""
-    if sheet.tuner != "moe":
-        return
-    steps = _steps(sheet)
-    for before, row in pairwise(steps):
+    for before, row in pairwise(_steps(sheet)):
         low, high = before.m or 1, row.m or 1
         if high > _WIDE * low:
             what = f"nothing is tuned between M {low} and M {high}"
-            yield Hit(row.line, what, f"add steps; what is near {high} takes its step", subject="")
+            yield sentence(row.line, what, f"add steps; what is near {high} takes its step")
 
 
-def _bounds(sheet: Sheet) -> frozenset[int] | None:
-    """Return the sizes that a kernel of AITER looks up; None for kernels with another lookup."""
-    if sheet.tuner != "aiter triton" or not sheet.rows:
-        return None
-    op = sheet.rows[0].entry.op
+def _bounds(sheet: Sheet) -> frozenset[int]:
+    """Return the sizes that a kernel of AITER looks up; none for kernels with another lookup."""
+    op = sheet.rows[0].entry.op if sheet.rows else ""
     if "CONV" in op or "MHC" in op or "/gluon/" in sheet.table.path or not _GEMM.fullmatch(op):
-        return None
+        return frozenset()
     return _BOUNDS.get(op, _BOUNDS[""])
 
 
 def unreachable_step(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """A step whose name the kernel never asks for."""
     bounds = _bounds(sheet)
-    if bounds is None:
-        return
-    for row in sheet.rows:
+    listed = ", ".join(map(str, sorted(bounds)))
+    for row in sheet.rows if bounds else ():
         if row.m is not None and row.others[0] and row.m not in bounds:
-            listed = ", ".join(map(str, sorted(bounds)))
-            yield Hit(
-                row.line,
-                f"that the kernel never looks for: it asks for M of {listed}",
-                "take the next of these sizes",
-                row.cells.get("step", ""),
-                "step",
-            )
+            what = f"that the kernel never looks for: it asks for M of {listed}"
+            todo = "take the next of these sizes"
+            yield Hit(row.line, what, todo, row.cells.get("step", ""), "step")
 
 
 def open_end(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """A ladder that ends without `any` fails for what is larger."""
-    if _bounds(sheet) is None:
-        return
-    names = {row.cells.get("step", "") for row in sheet.rows}
+    names = {row.cells.get("step", "") for row in sheet.rows} if _bounds(sheet) else {"any"}
     steps = [row for row in _steps(sheet) if row.others[0] == "LEQ"]
     if steps and "any" not in names and not any(name.startswith("M_GEQ_") for name in names):
-        yield Hit(
-            steps[-1].line,
-            f"no step for M above {steps[-1].m}, where the kernel fails with a KeyError",
-            "add a step named any",
-            subject="",
-        )
+        what = f"no step for M above {steps[-1].m}, where the kernel fails with a KeyError"
+        yield sentence(steps[-1].line, what, "add a step named any")
 
 
 def step_name(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Loaders of MoE configs make a number of each name, and fail where it is none."""
-    if sheet.tuner != "moe":
-        return
     for row in sheet.rows:
         if row.m is None:
             what = "whose name is no number of tokens: the loader fails, and so does the server"
             yield Hit(row.line, what, "take it out", row.entry.key[0][1], "step")
-    if _for_sglang(sheet) and b'"triton_version"' in sheet.table.data:
+    for_sglang = _in_sglang(sheet) or _WITH_BLANK.search(sheet.name)
+    if for_sglang and b'"triton_version"' in sheet.table.data:
         what = "SGLang makes a number of triton_version and fails; vLLM alone leaves it out"
-        yield Hit(1, what, "take the line out", subject="")
+        yield sentence(1, what, "take the line out")
 
 
-def _for_sglang(sheet: Sheet) -> bool:
-    """Whether SGLang wrote it: by its folder, or by the blank in its name."""
-    folders = re.split(r"[/\\]", sheet.table.path)[:-1]
-    return bool(folders and re.fullmatch(r"triton_\d+(_\d+)*", folders[-1])) or bool(
-        re.search(r"block_shape=\[\d+, \d+\]", sheet.name)
-    )
-
-
+_WITH_BLANK = re.compile(r"block_shape=\[\d+, \d+\]")
 _DTYPES = frozenset("fp8_w8a8 fp8_w8a16 int8_w8a8 int8_w8a16 int4_w4a16 float32".split())
 """What either puts into a name; for fp16 and bf16 it is nothing."""
 
 
+def _in_sglang(sheet: Sheet) -> bool:
+    folder = re.split(r"[/\\]", sheet.table.path)[-2:-1]
+    return bool(folder and re.fullmatch(r"triton_\d+(_\d+)*", folder[0]))
+
+
 def file_name(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """A name that a loader never asks for: vLLM writes block shapes without blank, SGLang with."""
-    if sheet.tuner != "moe" or sheet.rows[:1] == () or sheet.rows[0].entry.op != "fused_moe":
+    if not sheet.rows or sheet.rows[0].entry.op != "fused_moe":
         return
-    folders = re.split(r"[/\\]", sheet.table.path)[:-1]
-    in_sglang = bool(folders and re.fullmatch(r"triton_\d+(_\d+)*", folders[-1]))
     dtype = sheet.rows[0].cells.get("dtype", "float32")
+    never = "never reads a file of this name:"
     if dtype not in _DTYPES:
         what = f"neither vLLM nor SGLang reads a file of this name: none asks for dtype={dtype}"
-        yield Hit(None, what, "for fp16 and bf16 leave dtype out", subject="")
-    with_blank = re.search(r"block_shape=\[\d+, \d+\]", sheet.name)
+        yield sentence(None, what, "for fp16 and bf16 leave dtype out")
+    with_blank = _WITH_BLANK.search(sheet.name)
     without = re.search(r"block_shape=\[\d+,\d+\]", sheet.name)
-    if in_sglang and without:
-        what = "SGLang never reads a file of this name: it asks for block_shape with a blank"
-        yield Hit(None, what, f"write {without[0].replace(',', ', ')}", subject="")
-    if not in_sglang and with_blank:
-        what = "vLLM never reads a file of this name: it asks for block_shape without a blank"
-        yield Hit(None, what, f"write {with_blank[0].replace(' ', '')}", subject="", level="note")
-    if (
-        "H200" in sheet.name
-        and re.search(r"device_name=NVIDIA_H200_", sheet.name)
-        and not in_sglang
-    ):
-        what = "vLLM never reads a file of this name: every H200 is NVIDIA_H200 to it"
-        yield Hit(None, what, "write device_name=NVIDIA_H200", subject="", level="note")
+    if _in_sglang(sheet):
+        if without:
+            what = f"SGLang {never} it asks for block_shape with a blank"
+            yield sentence(None, what, f"write {without[0].replace(',', ', ')}")
+        return
+    if with_blank:
+        what = f"vLLM {never} it asks for block_shape without a blank"
+        yield sentence(None, what, f"write {with_blank[0].replace(' ', '')}", "note")
+    if "device_name=NVIDIA_H200_" in sheet.name:
+        what = f"vLLM {never} every H200 is NVIDIA_H200 to it"
+        yield sentence(None, what, "write device_name=NVIDIA_H200", "note")
 
 
 _NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
@@ -174,7 +145,7 @@ _NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 
 def incomplete_step(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """A step without a size that the kernel has no default for."""
-    for row in sheet.rows if sheet.tuner == "moe" else ():
+    for row in sheet.rows:
         missing = [name for name in _NEEDED if name not in row.cells]
         if missing and "backend" not in row.cells and row.m is not None:
             what = f"without {', '.join(missing)}: the kernel cannot be started"
@@ -195,7 +166,7 @@ _FLOOR_MS = 0.005
 
 def no_time(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """A time that no kernel takes: 0, below it, infinite, of absurd size, or no number."""
-    for row in sheet.rows if sheet.is_tuned else ():
+    for row in sheet.rows:
         word = _time_as_written(sheet, row)
         if word is None:
             continue
@@ -240,28 +211,18 @@ def _time_as_written(sheet: Sheet, row: SheetRow) -> str | None:
 def above_peak(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Find times faster than the arithmetic, or the memory, of the fastest such device."""
     for row in sheet.rows:
-        rate = impossible(row)
-        if rate:
-            device = str(row.device)
-            yield Hit(
-                row.line,
-                f"faster than any {device} can be",
-                "a placeholder, a copy, or a measurement that failed; tune them again",
-                rate,
-            )
+        if rate := impossible(row):
+            todo = "a placeholder, a copy, or a measurement that failed; tune them again"
+            yield Hit(row.line, f"faster than any {row.device} can be", todo, rate)
 
 
 def impossible(row: SheetRow) -> str:
     """Return what the row claims and the device cannot do; empty if it can, or if that is
     unknown."""
-    ms, work = row.entry.ms, row.work
-    if ms is None or ms <= 0 or work is None:
+    ms, work, peaks = row.entry.ms, row.work, _peaks(row)
+    if ms is None or work is None or not peaks:
         return ""
-    peaks = _peaks(row)
-    if not peaks:
-        return ""
-    kind = work.kind
-    roofs = [peak.tflops[kind] for peak in peaks if kind is not None and kind in peak.tflops]
+    roofs = [peak.tflops[work.kind] for peak in peaks if work.kind and work.kind in peak.tflops]
     tflops = work.flops / ms / 1e9
     if len(roofs) == len(peaks) and tflops > max(roofs) * (1 + ROUNDING):
         return f"{tflops:,.0f} TFLOP/s in {ms * 1e3:g} µs, the peak is {max(roofs):,.0f}"
@@ -295,14 +256,12 @@ def slower_than_larger(sheet: Sheet, given: Given) -> Iterator[Hit]:
             if best is not None and (best.m or 0) > (row.m or 0):
                 fast = best.entry.ms or 0.0
                 if ms > SLOWER * fast and ms - fast > _FLOOR_MS:
-                    yield Hit(
-                        row.line,
-                        f"more than {SLOWER:g} times as slow as a row of larger M",
-                        "tune them again, or take the solution of the larger one",
-                        f"M {row.m} takes {ms * 1e3:,.4g} µs, M {best.m} {fast * 1e3:,.4g} µs, "
-                        f"line {best.line}",
-                        level=None if sheet.tuner == "aiter" else "note",
-                    )
+                    what = f"more than {SLOWER:g} times as slow as a row of larger M"
+                    todo = "tune them again, or take the solution of the larger one"
+                    level: Level | None = None if sheet.tuner == "aiter" else "note"
+                    other = f"M {best.m} {fast * 1e3:,.4g} µs, line {best.line}"
+                    detail = f"M {row.m} takes {ms * 1e3:,.4g} µs, {other}"
+                    yield Hit(row.line, what, todo, detail, level=level)
             if best is None or ms < (best.entry.ms or 0.0):
                 best = row
 
@@ -311,15 +270,10 @@ def odd_one_out(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """A solution at one M between two that share another one, and are as fast or faster."""
     for ladder in ladders(sheet):
         for before, row, after in zip(ladder, ladder[1:], ladder[2:], strict=False):
-            if before.entry.solution == after.entry.solution != row.entry.solution and (
-                (row.entry.ms or 0.0) > ODD * (after.entry.ms or 0.0)
-            ):
-                yield Hit(
-                    row.line,
-                    "with a solution that no neighbour in M has, slower than the next larger M",
-                    "tune them again",
-                    f"M {row.m} between {before.m} and {after.m}",
-                )
+            alike = before.entry.solution == after.entry.solution != row.entry.solution
+            if alike and (row.entry.ms or 0.0) > ODD * (after.entry.ms or 0.0):
+                what = "with a solution that no neighbour in M has, slower than the next larger M"
+                yield Hit(row.line, what, _AGAIN, f"M {row.m} between {before.m} and {after.m}")
 
 
 def copied(sheet: Sheet, given: Given) -> Iterator[Hit]:
@@ -356,32 +310,24 @@ def contradiction(sheet: Sheet, given: Given) -> Iterator[Hit]:
 def _contradiction(row: SheetRow) -> list[tuple[str, str]]:
     """Not where a number is 0: tuners write it for what they did not work out."""
     ms, cells = row.entry.ms, row.cells
-    if ms is None or ms <= 0:
+    if ms is None:
         return []
     found = []
-    tflops, gflops = _number(cells, "tflops"), _number(cells, "hipblaslt-Gflops")
-    rate = tflops or (gflops or 0.0) / 1e3
-    if rate and row.work is not None:
-        true = row.work.flops / ms / 1e9
-        if abs(rate - true) > ROUNDING * true + 0.011:  # two decimals
-            found.append(
-                (
-                    "whose rate is not its operations by its time",
-                    f"{rate:g} TFLOP/s, not {true:.4g}",
-                )
-            )
+    rate = _number(cells, "tflops") or (_number(cells, "hipblaslt-Gflops") or 0.0) / 1e3
+    true = 0.0 if row.work is None else row.work.flops / ms / 1e9
+    if rate and row.work is not None and abs(rate - true) > ROUNDING * true + 0.011:  # two decimals
+        what = "whose rate is not its operations by its time"
+        found.append((what, f"{rate:g} TFLOP/s, not {true:.4g}"))
     first, second = _number(cells, "us1"), _number(cells, "us2")
     if first is not None and second is not None and "token" in cells:
         both = first + second
         if both > 0 and abs(both - ms * 1e3) > ROUNDING * both + 0.1:
-            found.append(
-                ("whose two stages do not add up to its time", f"{both:g} µs, not {ms * 1e3:g}")
-            )
+            what = "whose two stages do not add up to its time"
+            found.append((what, f"{both:g} µs, not {ms * 1e3:g}"))
     return found
 
 
-def _number(cells: object, name: str) -> float | None:
-    assert isinstance(cells, dict)
+def _number(cells: Mapping[str, str], name: str) -> float | None:
     try:
         return float(cells.get(name, ""))
     except ValueError:

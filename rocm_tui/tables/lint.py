@@ -6,135 +6,141 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from backend.tables.model import Table
-from rocm_tui.tables import ladder_rules, loader_rules
+from rocm_tui.tables import ladder_rules as ladder
+from rocm_tui.tables import loader_rules as loader
 from rocm_tui.tables.findings import LEVELS, Finding, Given, LintRule, gathered
 from rocm_tui.tables.sheet import Sheet
 
 _TORCH = "PyTorch aten/src/ATen/cuda/tunable/Tunable.cpp"
 _AITER = "AITER e4048607"
 _VLLM = "vLLM 0.33 and SGLang 0.5.23, get_moe_configs"
+_TUNABLEOP, _AITERS, _MOE, _LADDERS = ("tunableop",), ("aiter",), ("moe",), ("aiter triton",)
+_BOTH = ("aiter", "hipblaslt")
 
 RULES: tuple[LintRule, ...] = (
     LintRule(
         "other-device", "warning", "no row can match the device; where some do, a note",
         f"{_AITER} aiter/ops/gemm_op_a8w8.py: the key is (gfx, cu_num, M, N, K)",
-        check_all=loader_rules.other_device,
+        check_all=loader.other_device,
     ),
     LintRule(
         "validator-device", "error", "TunableOp ignores the file: it is of another architecture",
-        f"{_TORCH}, validator GCN_ARCH_NAME", loader_rules.validator_device,
+        f"{_TORCH}, validator GCN_ARCH_NAME", loader.validator_device, _TUNABLEOP, True,
     ),
     LintRule(
         "validator-version", "error", "TunableOp ignores the file: it is of other versions",
-        f"{_TORCH}, ValidateAll", loader_rules.validator_version,
+        f"{_TORCH}, ValidateAll", loader.validator_version, _TUNABLEOP, True,
     ),
     LintRule(
         "validator-missing", "error", "TunableOp ignores the file: a validator is missing",
-        f"{_TORCH}, CheckMandatoryKeys, CheckKeysMatching", loader_rules.validator_missing,
+        f"{_TORCH}, CheckMandatoryKeys, CheckKeysMatching",
+        loader.validator_missing, _TUNABLEOP, True,
     ),
     LintRule(
         "validator-twice", "error", "one validator stands there with two values",
-        f"{_TORCH}, ReadFile", loader_rules.validator_twice,
+        f"{_TORCH}, ReadFile", loader.validator_twice, _TUNABLEOP, True,
     ),
     LintRule(
         "line-ends", "error", "\\r\\n, or a byte order mark, keeps a word from matching",
         f"{_TORCH}, ReadFile; hipBLASLt UserDrivenTuningParser.cpp; json.load",
-        loader_rules.line_ends,
+        loader.line_ends,
     ),
     LintRule(
         "other-layout", "error", "TunableOp: a solution of another layout ends the program",
         "PyTorch aten/src/ATen/cuda/tunable/TunableOp.h: ops_.find(result) is checked",
-        loader_rules.other_layout,
+        loader.other_layout, _TUNABLEOP,
     ),
     LintRule(
         "bare-index", "warning", "an index of hipBLASLt that a rebuild invalidates",
-        "hipBLASLt UserDrivenTuningParser.cpp, isBuildVersionCurrent", loader_rules.bare_index,
+        "hipBLASLt UserDrivenTuningParser.cpp, isBuildVersionCurrent",
+        loader.bare_index, _BOTH, True,
     ),
     LintRule(
         "unreadable", "error", "a line that is no row of its table",
-        "pandas.read_csv, json.load", loader_rules.unreadable,
+        "pandas.read_csv, json.load", loader.unreadable,
     ),
-    LintRule("no-rows", "warning", "a table without a row", "", loader_rules.no_rows),
+    LintRule("no-rows", "warning", "a table without a row", "", loader.no_rows),
     LintRule(
         "short-row", "warning", "AITER: a row with fewer cells than the header names",
-        "pandas.read_csv", loader_rules.short_row,
+        "pandas.read_csv", loader.short_row, _AITERS, True,
     ),
     LintRule(
         "unused-row", "warning", "a row that no call comes to",
         f"{_AITER} aiter/fused_moe.py get_padded_M; hipBLASLt UserDrivenTuningParser.cpp",
-        loader_rules.unused_row,
+        loader.unused_row, _BOTH, True,
     ),
     LintRule(
         "missing-column", "error", "a column that AITER looks up by is not there",
-        f"{_AITER} aiter/tuned_gemm.py get_GEMM_A16W16_config_", loader_rules.missing_column,
+        f"{_AITER} aiter/tuned_gemm.py get_GEMM_A16W16_config_",
+        loader.missing_column, _AITERS, True,
     ),
     LintRule(
         "mixed-words", "warning", "AITER: True and False mixed with others match nothing",
-        f"{_AITER} aiter/tuned_gemm.py, pandas.read_csv", loader_rules.mixed_words,
+        f"{_AITER} aiter/tuned_gemm.py, pandas.read_csv", loader.mixed_words, _AITERS,
     ),
     LintRule(
         "duplicate", "error", "a key twice in a file",
         f"{_AITER} aiter/jit/core.py update_config_files; {_TORCH} AddImpl",
-        loader_rules.duplicate,
+        loader.duplicate,
     ),
     LintRule(
         "tagged-duplicate", "warning", "AITER: rows that only the tag tells apart",
-        f"{_AITER} aiter/fused_moe.py get_cfg_2stages", loader_rules.tagged_duplicate,
+        f"{_AITER} aiter/fused_moe.py get_cfg_2stages", loader.tagged_duplicate, _AITERS,
     ),
     LintRule(
         "merged-duplicate", "error", "AITER: a key in two files that are read as one",
         f"{_AITER} aiter/jit/core.py update_config_files",
-        check_all=loader_rules.merged_duplicate,
+        check_all=loader.merged_duplicate,
     ),
     LintRule(
         "short-ladder", "warning", "MoE: many tokens, or one, take the config of others",
-        f"{_VLLM}: nearest M, no default", ladder_rules.short_ladder,
+        f"{_VLLM}: nearest M, no default", ladder.short_ladder, _MOE,
     ),
-    LintRule("wide-gap", "note", "MoE: steps of M far apart", _VLLM, ladder_rules.wide_gap),
+    LintRule("wide-gap", "note", "MoE: steps of M far apart", _VLLM, ladder.wide_gap, _MOE),
     LintRule(
         "unreachable-step", "warning", "AITER Triton: a step whose name is never asked for",
         f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py and the kernels' bounds",
-        ladder_rules.unreachable_step,
+        ladder.unreachable_step, _LADDERS,
     ),
     LintRule(
         "open-end", "error", "AITER Triton: neither any nor M_GEQ behind the largest step",
-        f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py", ladder_rules.open_end,
+        f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py", ladder.open_end, _LADDERS,
     ),
     LintRule(
         "step-name", "error", "MoE: a name that is no number ends the server",
-        f"{_VLLM}: int(key)", ladder_rules.step_name,
+        f"{_VLLM}: int(key)", ladder.step_name, _MOE,
     ),
     LintRule(
         "incomplete-step", "error", "MoE: a block size is missing",
-        "vLLM fused_moe.py invoke_fused_moe_kernel", ladder_rules.incomplete_step,
+        "vLLM fused_moe.py invoke_fused_moe_kernel", ladder.incomplete_step, _MOE,
     ),
     LintRule(
         "file-name", "warning", "MoE: no loader asks for a file of this name",
-        "get_config_file_name of vLLM 0.33 and SGLang 0.5.23", ladder_rules.file_name,
+        "get_config_file_name of vLLM 0.33 and SGLang 0.5.23", ladder.file_name, _MOE,
     ),
     LintRule(
         "no-time", "warning", "a time that no kernel takes: 0, infinite, absurd, no number",
-        f"{_AITER} aiter/jit/core.py: the smallest us of a key is kept", ladder_rules.no_time,
+        f"{_AITER} aiter/jit/core.py: the smallest us of a key is kept", ladder.no_time, (), True,
     ),
     LintRule(
         "above-peak", "error", "faster than the device can be",
-        "docs/measuring.md: what devices can do at best", ladder_rules.above_peak,
+        "docs/measuring.md: what devices can do at best", ladder.above_peak,
     ),
     LintRule(
         "contradiction", "warning", "numbers of one row that cannot all be true",
-        f"{_AITER} aiter/utility/base_tuner.py calculate", ladder_rules.contradiction,
+        f"{_AITER} aiter/utility/base_tuner.py calculate", ladder.contradiction,
     ),
     LintRule(
         "slower-than-larger", "warning", "much slower than the row of a larger M",
         f"{_AITER} csrc/py_itfs_cu/gemm_common.cu: a larger M stands for a smaller one",
-        ladder_rules.slower_than_larger,
+        ladder.slower_than_larger,
     ),
     LintRule(
-        "copied-time", "note", "the time of a smaller M to its last digit", "", ladder_rules.copied,
+        "copied-time", "note", "the time of a smaller M to its last digit", "", ladder.copied,
     ),
     LintRule(
         "odd-one-out", "note", "a solution at one M alone, and a slow one", "",
-        ladder_rules.odd_one_out,
+        ladder.odd_one_out,
     ),
 )  # fmt: skip
 RULE_IDS = tuple(rule.id for rule in RULES)
@@ -175,12 +181,10 @@ def found_in(
     for table in tables:
         sheet = Sheet(table)
         for rule in rules:
-            if rule.check is not None:
-                hits = ((sheet, hit) for hit in rule.check(sheet, given))
-                yield from gathered(rule, hits, each)
+            yield from gathered(rule, rule.hits(sheet, given), each)
         if table.tuner == "aiter":
             together.append(Sheet(table))  # without the rows that were looked at
-        elif table.tuner in loader_rules.BY_NAME:  # all of a file is for one device
+        elif table.tuner in loader.BY_NAME:  # all of a file is for one device
             together.append(Sheet(replace(table, data=b"", entries=table.entries[:1])))
         elif given.device is not None:
             yield from _among(rules, [sheet], given, each)

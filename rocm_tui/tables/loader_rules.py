@@ -8,10 +8,10 @@ from pathlib import PurePath
 
 from backend.counted import counted
 from backend.tables.hipblaslt import INDEX
-from backend.tables.model import BOM, TORN, TableDevice
+from backend.tables.model import BOM, MAX_LINE, TORN, TableDevice
 from backend.tables.tunableop import is_of_layout
 from rocm_tui.tables.device import may_be
-from rocm_tui.tables.findings import Given, Hit, Level
+from rocm_tui.tables.findings import Given, Hit, Level, sentence
 from rocm_tui.tables.sheet import UNITS_ARCH, Sheet, SheetRow
 
 _OF_VERSION = {
@@ -27,10 +27,6 @@ _OF_VERSION = {
 _ROCM = frozenset((*_OF_VERSION, "GCN_ARCH_NAME")) - {"PT_VERSION"}
 
 
-def _validated(sheet: Sheet) -> bool:
-    return sheet.tuner == "tunableop" and sheet.is_tuned
-
-
 def _all_rows(sheet: Sheet) -> str:
     rows = len(sheet.rows)
     return f"PyTorch ignores {'its row' if rows == 1 else 'all ' + counted(rows, 'row')}"
@@ -38,8 +34,6 @@ def _all_rows(sheet: Sheet) -> str:
 
 def validator_missing(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """PyTorch asks for every validator that it has itself."""
-    if not _validated(sheet):
-        return
     facts = sheet.facts
     missing = [] if "PT_VERSION" in facts else ["PT_VERSION"]
     on_rocm = _ROCM & set(facts) or any(
@@ -52,12 +46,9 @@ def validator_missing(sheet: Sheet, given: Given) -> Iterator[Hit]:
         if "GCN_ARCH_NAME" not in facts and _release(facts.get("PT_VERSION", "")) >= (2, 4):
             missing.append("GCN_ARCH_NAME")
     if missing:
-        yield Hit(
-            None,
-            f"{_all_rows(sheet)}: no {', '.join(missing)} among the validators",
-            "take the lines `Validator,...` from a file that this PyTorch wrote",
-            subject="",
-        )
+        what = f"{_all_rows(sheet)}: no {', '.join(missing)} among the validators"
+        todo = "take the lines `Validator,...` from a file that this PyTorch wrote"
+        yield sentence(None, what, todo)
 
 
 def _release(version: str) -> tuple[int, ...]:
@@ -67,33 +58,35 @@ def _release(version: str) -> tuple[int, ...]:
 
 def validator_twice(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Two files that were put together: the last line of a name counts."""
-    if not _validated(sheet):
-        return
     seen: dict[str, str] = {}
     for name, value in sheet.table.facts:
         if seen.setdefault(name, value) != value:
-            yield Hit(
-                None,
+            what = (
                 f"{name} stands there as {seen[name]} and as {value}: the last one counts for all "
-                "rows, those of the first are taken for what they are not",
-                "keep apart what was tuned with different libraries",
-                subject="",
+                "rows, those of the first are taken for what they are not"
             )
+            yield sentence(None, what, "keep apart what was tuned with different libraries")
 
 
 def validator_version(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """A file made with other libraries than those given."""
-    if not _validated(sheet):
-        return
     for name, library in _OF_VERSION.items():
         wanted, written = given.versions.get(library), sheet.facts.get(name)
         if wanted is not None and written is not None and not _is_version(written, wanted):
-            yield Hit(
-                None,
-                f"{_all_rows(sheet)}: {name} is {written}, not {wanted}",
-                "tune again: what an index stands for may have changed",
-                subject="",
-            )
+            what = f"{_all_rows(sheet)}: {name} is {written}, not {wanted}"
+            yield sentence(None, what, "tune again: what an index stands for may have changed")
+
+
+def validator_device(sheet: Sheet, given: Given) -> Iterator[Hit]:
+    """The architecture that a file of TunableOp was made on."""
+    arch = sheet.facts.get("GCN_ARCH_NAME")
+    if given.device is None or arch is None:
+        return
+    own, rows = arch.strip(), counted(len(sheet.rows), "row")
+    wanted = given.device.name or given.device.arch
+    if (own if ":" in wanted else own.partition(":")[0]) != wanted:
+        what = f"PyTorch on {wanted} ignores all {rows}: GCN_ARCH_NAME is {own}"
+        yield sentence(None, what, "tune again on that device")
 
 
 def _is_version(written: str, wanted: str) -> bool:
@@ -105,90 +98,60 @@ def _is_version(written: str, wanted: str) -> bool:
 
 def line_ends(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Readers in C++ keep the \\r, and what is compared whole differs by it; they, and Python's
-    JSON, take a byte order mark for a part of the first word."""
-    if sheet.table.data.startswith(BOM):
-        yield from _marked(sheet)
-    if sheet.tuner not in ("tunableop", "hipblaslt") or b"\r\n" not in sheet.table.data:
-        return
-    if sheet.tuner == "tunableop":
-        validators = [line for line in sheet.table.data.splitlines(True) if line.startswith(b"Val")]
-        if sheet.is_tuned and any(line.endswith(b"\r\n") for line in validators):
-            what = f"{_all_rows(sheet)}: no validator with \\r, as on Windows, matches"
-            yield Hit(1, what, "write it again with \\n alone (dos2unix)", subject="")
-    elif sheet.table.data.partition(b"\n")[0].endswith(b"\r"):
+    JSON, take a byte order mark for a part of the first word. pandas leaves the mark out."""
+    data, tuner = sheet.table.data, sheet.tuner
+    validated = tuner == "tunableop" and sheet.is_tuned
+    what = ""
+    if data.startswith(BOM):
+        if validated and data[len(BOM) :].startswith(b"Validator,"):
+            what = f"{_all_rows(sheet)}: the first validator, behind a byte order mark, is none to"
+            what += " it"
+        elif tuner == "hipblaslt":
+            what = "the first line stands behind a byte order mark, and is another to the library"
+        elif tuner in ("moe", "aiter triton"):
+            what = "the file stands behind a byte order mark: json.load fails, and so does the "
+            what += "program"
+    if what:
+        yield sentence(1, what, "write it again without the mark (sed -i '1s/^\\xEF\\xBB\\xBF//')")
+    what = ""
+    if validated and re.search(rb"^Val.*\r\n", data, re.MULTILINE):
+        what = f"{_all_rows(sheet)}: no validator with \\r, as on Windows, matches"
+    elif tuner == "hipblaslt" and data.partition(b"\n")[0].endswith(b"\r"):
         what = "the first line ends as on Windows: a Git Version with \\r matches no library"
-        yield Hit(1, what, "write it again with \\n alone (dos2unix)", subject="")
-
-
-def _marked(sheet: Sheet) -> Iterator[Hit]:
-    """pandas leaves the mark out."""
-    mark = "behind a byte order mark"
-    if sheet.tuner == "tunableop" and sheet.is_tuned:
-        if sheet.table.data[len(BOM) :].startswith(b"Validator,"):
-            what = f"{_all_rows(sheet)}: the first validator, {mark}, is none to it"
-            yield Hit(1, what, _UNMARK, subject="")
-    elif sheet.tuner == "hipblaslt":
-        what = f"the first line stands {mark}, and is another to the library"
-        yield Hit(1, what, _UNMARK, subject="")
-    elif sheet.tuner in ("moe", "aiter triton"):
-        what = f"the file stands {mark}: json.load fails, and so does the program"
-        yield Hit(1, what, _UNMARK, subject="")
-
-
-_UNMARK = "write it again without the mark (sed -i '1s/^\\xEF\\xBB\\xBF//')"
+    if what:
+        yield sentence(1, what, "write it again with \\n alone (dos2unix)")
 
 
 def other_layout(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Find solutions of another layout than the op's, which end the program."""
-    if sheet.tuner != "tunableop":
-        return
     for row in sheet.rows:
         if not is_of_layout(row.entry.solution, row.entry.op):
-            yield Hit(
-                row.line,
-                "with a solution of another layout than the op's, which ends the program",
-                "take the row out",
-                f"{row.entry.solution} for {row.entry.op}",
-            )
+            what = "with a solution of another layout than the op's, which ends the program"
+            detail = f"{row.entry.solution} for {row.entry.op}"
+            yield Hit(row.line, what, "take the row out", detail)
 
 
 def bare_index(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """hipBLASLt's index is a position in the library that was built."""
     if sheet.tuner == "aiter":
-        yield from _borrowed(sheet)
-    if sheet.tuner != "hipblaslt" or not sheet.is_tuned:
+        for row in sheet.rows:
+            if row.cells.get("libtype") == "hipblaslt" and row.cells.get("solidx", "-1") != "-1":
+                what = "whose solution is an index of the hipBLASLt that it was tuned with"
+                yield Hit(row.line, what, "tune them again after an upgrade of ROCm", level="note")
         return
     version = next((value for name, value in sheet.table.facts if "git" in name.lower()), "")
     wanted = given.versions.get("hipblaslt", "").rpartition("-")[2]
-    other = bool(version and wanted) and not (
-        version.startswith(wanted) or wanted.startswith(version)
-    )
+    level: Level | None = None
+    what = ": the index dies when hipBLASLt is built anew"
+    if not version:
+        level = "error"
+        what = " in a file without a Git Version, which a library that compares versions never uses"
+    elif wanted and not (version.startswith(wanted) or wanted.startswith(version)):
+        what, level = f", of Git Version {version}: {wanted} never uses them", "error"
+    todo = "tune with a hipBLASLt that writes solution_name"
     for row in sheet.rows:
-        if row.cells.get("solution_name", ""):
-            continue
-        if not version:
-            what = "without a solution_name in a file without a Git Version, which a library that "
-            yield Hit(row.line, what + "compares versions never uses", _NAME_IT, level="error")
-        elif other:
-            what = f"without a solution_name, of Git Version {version}: {wanted} never uses them"
-            yield Hit(row.line, what, _NAME_IT, level="error")
-        else:
-            what = "without a solution_name: the index dies when hipBLASLt is built anew"
-            yield Hit(row.line, what, _NAME_IT)
-
-
-_NAME_IT = "tune with a hipBLASLt that writes solution_name"
-
-
-def _borrowed(sheet: Sheet) -> Iterator[Hit]:
-    for row in sheet.rows:
-        if row.cells.get("libtype") == "hipblaslt" and row.cells.get("solidx", "-1") != "-1":
-            what = "whose solution is an index of the hipBLASLt that it was tuned with"
-            yield Hit(row.line, what, "tune them again after an upgrade of ROCm", level="note")
-
-
-_LARGEST_TIER = 131072
-_LARGEST_POWER = 32768
+        if not row.cells.get("solution_name", ""):
+            yield Hit(row.line, f"without a solution_name{what}", todo, level=level)
 
 
 def unreadable(sheet: Sheet, given: Given) -> Iterator[Hit]:
@@ -217,13 +180,11 @@ def no_rows(sheet: Sheet, given: Given) -> Iterator[Hit]:
     what = f"no row is there, {beside}" if table.facts or table.columns else "no row is there"
     untuned = sheet.tuner == "aiter" and "us" not in table.columns
     todo = "" if untuned else "tune, or leave the file out"
-    yield Hit(None, what, todo, subject="", level="note" if untuned else None)
+    yield sentence(None, what, todo, "note" if untuned else None)
 
 
 def short_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Rows of AITER's that were written for another header, or cut behind their solution."""
-    if sheet.tuner != "aiter" or not sheet.is_tuned:
-        return
     for row in sheet.rows:
         if sheet.table.text(row.entry).count(b",") + 1 < len(sheet.table.columns):
             what = "with fewer cells than columns: their last ones are under other names"
@@ -232,18 +193,16 @@ def short_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
 
 def unused_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Rows that no call comes to."""
-    if sheet.tuner == "hipblaslt" and sheet.is_tuned:
+    if sheet.tuner == "hipblaslt":
         yield from _unread_by_hipblaslt(sheet)
-    if sheet.tuner != "aiter" or not sheet.is_tuned:
         return
     for row in sheet.rows:
-        cells = row.cells
         if row.entry.op != "fused_moe" or row.m is None:
             continue
-        if cells.get("_tag") == "flydsl_fallback":
+        if row.cells.get("_tag") == "flydsl_fallback":
             what = "tagged flydsl_fallback, which the loader leaves out"
             yield Hit(row.line, what, level="note")
-        elif not _is_tier(row.m):
+        elif row.m != 131072 and not (0 < row.m <= 32768 and row.m & (row.m - 1) == 0):
             what = "for a number of tokens that no call is rounded to"
             todo = "powers of two up to 32768 are looked up, and 131072"
             yield Hit(row.line, what, todo, f"token {row.m}")
@@ -251,27 +210,22 @@ def unused_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
 
 def _unread_by_hipblaslt(sheet: Sheet) -> Iterator[Hit]:
     """Find rows that its reader skips: it takes one row below each line of names."""
-    data = sheet.table.data
-    headed = bool(sheet.table.columns)
+    data, columns = sheet.table.data, sheet.table.columns
     for row in sheet.rows:
         index = next((row.cells[name] for name in INDEX if name in row.cells), "")
-        above = data[: row.entry.start].rstrip().rpartition(b"\n")[2]
+        start = row.entry.start
+        above = data[max(0, start - MAX_LINE) : start].rstrip().rpartition(b"\n")[2]
         if re.fullmatch(r"0+|-\d+", index, re.ASCII):
             yield Hit(row.line, "of index 0 or below, which hipBLASLt leaves out", "tune again")
-        elif "soulution_index" in sheet.table.columns:
+        elif "soulution_index" in columns:
             what = "below a column soulution_index, as consoles have it: hipBLASLt leaves them out"
             yield Hit(row.line, what, "write solution_index")
-        elif not headed:
+        elif not columns:
             what = "in a file without names, as hipBLASLt of 2024 wrote it: newer ones take no row"
             yield Hit(row.line, what, "tune again with the one in use")
         elif b"transA" not in above:
             what = "without a line of names right above: hipBLASLt reads one row below each"
             yield Hit(row.line, what, "write the names above each row")
-
-
-def _is_tier(tokens: int) -> bool:
-    power = tokens > 0 and tokens & (tokens - 1) == 0
-    return (power and tokens <= _LARGEST_POWER) or tokens == _LARGEST_TIER
 
 
 _NEEDED = {
@@ -283,31 +237,24 @@ _NEEDED = {
 def missing_column(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Columns that a lookup needs."""
     columns = sheet.table.columns
-    if sheet.tuner != "aiter" or not sheet.rows or not sheet.is_tuned:
-        return
+    moe = sheet.rows[0].entry.op == "fused_moe"
     needed = _NEEDED.get(sheet.rows[0].entry.op, [])
     missing = [name for name in needed if name not in columns]
     if missing:
         what = f"no column {', '.join(missing)}: read alone, the table fails with a KeyError"
-        yield Hit(1, what, "let AITER's tuner write it again", subject="")
-    elif "gfx" not in columns and "cu_num" in columns and not _is_inferred(sheet):
+        yield sentence(1, what, "let AITER's tuner write it again")
+    elif "gfx" not in columns and "cu_num" in columns:
+        if moe and all(row.entry.device.units in UNITS_ARCH for row in sheet.rows):
+            return  # the loader fills the column in
         what = "no column gfx: devices are told apart by compute units alone"
         todo = "gfx950 and gfx1250 both have 256: let AITER's tuner write it again"
-        yield Hit(1, what, todo, subject="", level="note")
-
-
-def _is_inferred(sheet: Sheet) -> bool:
-    """Whether the loader fills the column in, from compute units that imply one."""
-    moe = sheet.rows[0].entry.op == "fused_moe"
-    return moe and all(row.entry.device.units in UNITS_ARCH for row in sheet.rows)
+        yield sentence(1, what, todo, "note")
 
 
 def mixed_words(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """A column of True and False with a number in it is read as texts, and no text is True."""
-    if sheet.tuner != "aiter":
-        return
-    for name in ("bias", "scaleAB", "bpreshuffle"):
-        if name not in sheet.table.columns:
+    for name in sheet.table.columns:
+        if name not in ("bias", "scaleAB", "bpreshuffle"):
             continue
         words = [(row, row.cells.get(name, "").strip()) for row in sheet.rows]
         odd = [row for row, word in words if word.lower() not in ("true", "false", "")]
@@ -371,44 +318,47 @@ def duplicate(sheet: Sheet, given: Given) -> Iterator[Hit]:
     for row in sheet.rows:
         before = first.setdefault(_key(sheet, row), row)
         if before is not row:
-            yield _twice(sheet, before, row)
+            yield _twice(sheet.tuner, before, row)
 
 
-def _twice(sheet: Sheet, before: SheetRow, row: SheetRow) -> Hit:
-    same = before.entry.solution == row.entry.solution and before.cells == row.cells
-    detail = f"as line {before.line}"
-    if sheet.tuner == "aiter":
-        what = "with the key of another row of this file: AITER refuses the table"
-        if row.entry.op == "grouped_fmoe":
-            what = "with the key of another row of this file: one of them is never used"
-            return Hit(row.line, what, "keep the faster one", detail, level="warning")
-        if row.entry.op == "fused_moe":
-            what += " when it merges it, and takes the first row where it reads it alone"
-        return Hit(row.line, what, "keep the faster one", detail)
-    if sheet.tuner == "tunableop":
-        if before.entry.solution == row.entry.solution:
-            return Hit(row.line, "written twice, with the same solution", "", detail, level="note")
-        what = "with the key of an earlier row and another solution: PyTorch keeps the first one"
-        return Hit(row.line, what, "keep the faster one", detail, level="warning")
-    if sheet.tuner in ("moe", "aiter triton"):
-        what = "written twice: JSON keeps the last one"
-        return Hit(row.line, what, "keep one", detail, "step", "note" if same else None)
-    if sheet.tuner == "hipblaslt" and before.entry.solution != row.entry.solution:
-        what = "with the key of an earlier row, which tells no alpha, beta or leading dimension"
-        return Hit(row.line, what, "keep the one that is meant", detail, level="warning")
-    if sheet.tuner == "miopen" and not same:
-        what = "with the key of an earlier row: MIOpen keeps the first one"
-        return Hit(row.line, what, "keep one", detail, level="warning")
-    same = same or sheet.tuner == "hipblaslt"
-    what = "written twice" if same else "with the key of an earlier row"
-    return Hit(row.line, what, "keep one", detail, level="note" if same else None)
+def _twice(tuner: str, before: SheetRow, row: SheetRow) -> Hit:
+    again = before.entry.solution == row.entry.solution
+    same = again and before.cells == row.cells
+    level: Level | None = "warning"
+    todo, subject = "keep one", "row"
+    match tuner:
+        case "aiter":
+            what, todo, level = "with the key of another row of this file: ", _FASTER, None
+            if row.entry.op == "grouped_fmoe":
+                what, level = what + "one of them is never used", "warning"
+            else:
+                what += "AITER refuses the table"
+            if row.entry.op == "fused_moe":
+                what += " when it merges it, and takes the first row where it reads it alone"
+        case "tunableop" if again:
+            what, todo, level = "written twice, with the same solution", "", "note"
+        case "tunableop":
+            what = "with the key of an earlier row and another solution: PyTorch keeps the first "
+            what, todo = what + "one", _FASTER
+        case "moe" | "aiter triton":
+            what, level = "written twice: JSON keeps the last one", "note" if same else None
+            subject = "step"
+        case "hipblaslt" if not again:
+            what = "with the key of an earlier row, which tells no alpha, beta or leading dimension"
+            todo = "keep the one that is meant"
+        case "miopen" if not same:
+            what = "with the key of an earlier row: MIOpen keeps the first one"
+        case _:
+            what, level = "written twice", "note"
+    return Hit(row.line, what, todo, f"as line {before.line}", subject, level)
+
+
+_FASTER = "keep the faster one"
 
 
 def tagged_duplicate(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Find rows of a fused MoE that differ in their tags alone, which the loader ignores except for
     one."""
-    if sheet.tuner != "aiter":
-        return
     first: dict[tuple[object, ...], SheetRow] = {}
     for row in sheet.rows:
         tag = row.cells.get("_tag", "")
@@ -435,18 +385,10 @@ def merged_duplicate(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sh
                 before = other.row_at(line)
                 if _key(other, before) != _key(sheet, row):
                     continue
-                differs = before.entry.solution != row.entry.solution
-                words = "another" if differs else "the same"
-                yield (
-                    sheet,
-                    Hit(
-                        row.line,
-                        f"also in {other.name} with {words} solution: AITER stops and writes both "
-                        "files anew",
-                        "keep the faster one",
-                        f"line {before.line} there, {_us(before)} against {_us(row)}",
-                    ),
-                )
+                words = "the same" if before.entry.solution == row.entry.solution else "another"
+                what = f"also in {other.name} with {words} solution: AITER stops and writes both "
+                detail = f"line {before.line} there, {_us(before)} against {_us(row)}"
+                yield sheet, Hit(row.line, f"{what}files anew", _FASTER, detail)
 
 
 def _us(row: SheetRow) -> str:
@@ -468,14 +410,14 @@ def other_device(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet,
             if sheet.tuner in BY_NAME and sheet.rows and not fits:
                 own = sheet.rows[0].device
                 what = f"a table for {own}, which {device} never reads"
-                yield sheet, Hit(None, what, _TUNE, subject="")
+                yield sheet, sentence(None, what, _TUNE)
             elif sheet.tuner not in ("tunableop", *BY_NAME):
                 warned = fits or len(family) > 1
                 yield from ((sheet, hit) for hit in _of_others(sheet, device, warned))
         if not fits and len(family) > 1 and family[0].tuner == "aiter":
             rows = counted(sum(len(one.table.entries) for one in family), "row")
             what = f"none of the {rows} of these {len(family)} tables can match {device}"
-            yield family[0], Hit(None, what, _TUNE, subject="")
+            yield family[0], sentence(None, what, _TUNE)
 
 
 def _of_others(sheet: Sheet, device: TableDevice, noted: bool) -> Iterator[Hit]:
@@ -495,29 +437,9 @@ def _of_others(sheet: Sheet, device: TableDevice, noted: bool) -> Iterator[Hit]:
 
 
 def _units_todo(own: TableDevice, device: TableDevice) -> str:
-    if (
-        own.units
-        and device.units
-        and 2 * min(own.units, device.units) == max(own.units, device.units)
-    ):
+    few, many = sorted((own.units or 0, device.units or 0))
+    if few and 2 * few == many:
         return (
             "is one a count of pairs? AITER takes rocminfo's units, PyTorch tells a Radeon's pairs"
         )
     return "compare with `rocminfo`: a partitioned device has fewer compute units, tune again on it"
-
-
-def validator_device(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """The architecture that a file of TunableOp was made on."""
-    arch = sheet.facts.get("GCN_ARCH_NAME")
-    if sheet.tuner != "tunableop" or given.device is None or arch is None or not sheet.is_tuned:
-        return
-    own = arch.strip()
-    wanted = given.device.name or given.device.arch
-    if (own if ":" in wanted else own.partition(":")[0]) != wanted:
-        yield Hit(
-            None,
-            f"PyTorch on {wanted} ignores all {counted(len(sheet.rows), 'row')}: GCN_ARCH_NAME is "
-            f"{own}",
-            "tune again on that device",
-            subject="",
-        )

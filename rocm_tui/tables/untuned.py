@@ -28,35 +28,23 @@ class Untuned:
     left_out: tuple[tuple[str, int], ...] = ()
 
 
+_CK = "gemm_a8w8 gemm_a8w8_bpreshuffle gemm_a8w8_blockscale gemm_a4w4_blockscale"
+_BLOCKSCALE = "ck_gemm_a8w8_blockscale/gemm_a8w8_blockscale_tune.py"
 _AITER = {
+    **{op: (f"{op[5:]}_untuned_gemm", f"ck_{op}/{op}_tune.py") for op in _CK.split()},
+    **{
+        f"batched_gemm_{kind}": (
+            f"{kind}_untuned_batched_gemm",
+            f"ck_batched_gemm_{kind}/batched_gemm_{kind}_tune.py",
+        )
+        for kind in ("a8w8", "bf16")
+    },
     "gemm_a16w16": ("bf16_untuned_gemm", "gemm_a16w16/gemm_a16w16_tune.py"),
-    "gemm_a8w8": ("a8w8_untuned_gemm", "ck_gemm_a8w8/gemm_a8w8_tune.py"),
-    "gemm_a8w8_bpreshuffle": (
-        "a8w8_bpreshuffle_untuned_gemm",
-        "ck_gemm_a8w8_bpreshuffle/gemm_a8w8_bpreshuffle_tune.py",
-    ),
-    "gemm_a8w8_blockscale": (
-        "a8w8_blockscale_untuned_gemm",
-        "ck_gemm_a8w8_blockscale/gemm_a8w8_blockscale_tune.py",
-    ),
     "gemm_a8w8_blockscale_bpreshuffle": (
-        "a8w8_blockscale_bpreshuffle_untuned_gemm",
-        "ck_gemm_a8w8_blockscale/gemm_a8w8_blockscale_tune.py --preshuffle",
-    ),
-    "gemm_a4w4_blockscale": (
-        "a4w4_blockscale_untuned_gemm",
-        "ck_gemm_a4w4_blockscale/gemm_a4w4_blockscale_tune.py",
-    ),
-    "batched_gemm_a8w8": (
-        "a8w8_untuned_batched_gemm",
-        "ck_batched_gemm_a8w8/batched_gemm_a8w8_tune.py",
-    ),
-    "batched_gemm_bf16": (
-        "bf16_untuned_batched_gemm",
-        "ck_batched_gemm_bf16/batched_gemm_bf16_tune.py",
+        "a8w8_blockscale_bpreshuffle_untuned_gemm", f"{_BLOCKSCALE} --preshuffle",
     ),
     lookups.FUSED_MOE: ("untuned_fmoe", "ck_gemm_moe_2stages_codegen/gemm_moe_tune.py"),
-}
+}  # fmt: skip
 """By op: the name of AITER's list, and what tunes it, below `csrc` of its checkout."""
 TUNABLEOP_RUN = (
     "PYTORCH_TUNABLEOP_ENABLED=1 python3 -c 'import sys, torch.cuda.tunable as t; "
