@@ -271,8 +271,7 @@ def _questions(tuning: TuningKey, choices: Choices, sources: ChoiceSources) -> l
     rivals = tuple(sorted(choices))
     questions = []
     for hash, choice in choices.items():
-        kind = kind_of(hash)
-        constants = sources.constants(hash, kind) if kind else {}
+        constants = sources.constants(hash, kind_of(hash))
         wanted = WantedChoice(tuning.op, tuning.inputs, hash, rivals, choice.config, constants)
         questions.append(wanted)
     return questions

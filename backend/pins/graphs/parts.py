@@ -318,7 +318,7 @@ class ChoiceSources:
         """The constants that distinguish the kernel of `choice` from those of `rivals` in a graph;
         none where it is the only one of its kind."""
         kind = kind_of(choice)
-        several = kind and sum(kind_of(name) == kind for name in {choice, *rivals}) > 1
+        several = sum(kind_of(name) == kind for name in {choice, *rivals}) > 1
         return self.constants(choice, kind) if several else {}
 
     def constants(self, choice: str, kind: str) -> dict[str, str]:

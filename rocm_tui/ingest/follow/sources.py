@@ -5,7 +5,6 @@ their end. No threads. Standard input is `-`. Which folders are searched, and ho
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -245,10 +244,7 @@ class SourceSet:
     def _members(
         self, path: str, trees: dict[str, Tree], records: list[Record]
     ) -> Sequence[SourceFile]:
-        try:
-            if not stat.S_ISDIR(Path(path).stat().st_mode):
-                return [SourceFile(path, known_format(path))]
-        except OSError:
+        if not os.path.isdir(path):  # noqa: PTH112
             return [SourceFile(path, known_format(path))]  # late, or unreadable: the tailer says
         problem: Fault | None
         try:

@@ -56,12 +56,10 @@ class Completion:
         if not word:
             return
         if before.split()[-1:] == ["forget"]:
-            yield from (Suggestion(before + name, name, what) for name, what in self._saved.items())
+            yield from self._of_saved(before, "", word)
             return
         if word.startswith("@"):
-            for name, what in self._saved.items():
-                if name.startswith(word[1:]) and name != word[1:]:
-                    yield Suggestion(f"{before}@{name}", f"@{name}", what)
+            yield from self._of_saved(before, "@", word[1:])
             return
         found = _CONDITION.match(word)
         if found is None:
@@ -77,6 +75,11 @@ class Completion:
             return
         done, comma, part = value.rpartition(",")
         yield from self._of_value(f"{before}{name}{sign}{done}{comma}", field, part.lower())
+
+    def _of_saved(self, before: str, mark: str, part: str) -> Iterator[Suggestion]:
+        for name, what in self._saved.items():
+            if name.startswith(part) and name != part:
+                yield Suggestion(f"{before}{mark}{name}", f"{mark}{name}", what)
 
     def _of_word(self, before: str, word: str) -> Iterator[Suggestion]:
         """Fields that begin so, then the values that do."""

@@ -315,7 +315,10 @@ def test_what_differs_is_measured_on_one_device(tmp_path: Path) -> None:
     (differing,) = agreed(Layout(tmp_path)).differing
     first = differing.groups[0].selections[0]
     only = replace(first.tuning, choices=(first.choice,))
+    unmeasurable = replace(differing.groups[0].selections[0].tuning, inputs_key=None)
+    logged = replace(first, row=replace(first.row, tuning=unmeasurable))  # offered all of them
     taken = (
+        logged,
         replace(first, row=replace(first.row, tuning=only)),
         *differing.groups[0].selections[1:],
     )

@@ -14,6 +14,7 @@ from backend.tables.model import Table, TableDevice
 from backend.tables.registry import read_table
 from rocm_tui.actions import lint
 from rocm_tui.actions.lint import lint_files
+from rocm_tui.errors import NoSuchSource
 from rocm_tui.tables.findings import Finding, Given
 from tests.support import sample_tables
 
@@ -70,3 +71,9 @@ async def test_a_cancelled_check_ends(paths: list[Path], monkeypatch: pytest.Mon
     ended = asyncio.get_running_loop().shutdown_default_executor()
     await asyncio.wait_for(ended, 60)  # its thread has ended
     assert seen
+
+
+def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no table\n")
+    with pytest.raises(NoSuchSource, match="no table of a tuner that is known in"):
+        lint_files([str(tmp_path)], MI300X, {}, each=True)

@@ -11,7 +11,8 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.actions.measure import find_suspects
+from backend.wire.jobs import MeasureResult
+from rocm_tui.actions.measure import NotMeasured, find_suspects, measurement_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.ingest.records import MeasurementSeen, Seen, SessionSeen
 from rocm_tui.json_output import builtins_of
@@ -167,3 +168,15 @@ def test_suspects_of_real_logs() -> None:
         assert not {style for _, style in texts.values()} & {"good", "strong"}
         for text, _ in texts.values():
             assert text[:1] in "~?" or not any(map(str.isdigit, text)), text
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (MeasureResult(False, "out of memory"), "out of memory"),
+        (MeasureResult(True), "the worker gave no measurement"),
+    ],
+)
+def test_a_result_without_a_measurement_says_why(result: MeasureResult, why: str) -> None:
+    with pytest.raises(NotMeasured, match=why):
+        measurement_of(result)

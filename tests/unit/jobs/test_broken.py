@@ -19,6 +19,7 @@ from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.cli.work import with_log
 from rocm_tui.jobs import run
 from rocm_tui.jobs.limits import Limits, WorkerDied
+from rocm_tui.jobs.program import run_program
 from rocm_tui.jobs.run import run_watched
 from rocm_tui.jobs.tune import tuned
 from rocm_tui.jobs.worker import spawn_worker
@@ -136,6 +137,9 @@ def test_a_worker_that_does_not_start_leaves_orphans_to_the_system() -> None:
     before = adopts()
     with pytest.raises(WorkerDied, match="cannot start a worker with /no/python"):
         spawn_worker("/no/python")
+    assert adopts() == before
+    with pytest.raises(OSError):
+        run_program(["/no/program"], os.environ, lambda line, when: None)
     assert adopts() == before
 
 

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from backend.model.origin import kind_of
 from backend.model.problem import TensorSpec
-from backend.pins.graphs.match import Verdict, WantedChoice, form_of, judge, may_hold
+from backend.pins.graphs.match import (
+    GraphUses,
+    Verdict,
+    WantedChoice,
+    form_of,
+    judge,
+    may_hold,
+)
 from backend.pins.graphs.text import python_hints, read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, TRITON, A, B, form
 
@@ -187,3 +194,10 @@ def test_the_inputs_of_a_key_that_a_call_has(op: str, read: list[int]) -> None:
     dtypes = [*["torch.float16"] * 4, "torch.int32"]
     specs = [TensorSpec("cpu", dtype, (at,), (1,), 0) for at, dtype in enumerate(dtypes)]
     assert [spec.sizes[0] for spec in form_of(op).read(specs)] == read
+
+
+@pytest.mark.parametrize("m", [512, "s77"])
+def test_a_key_without_inputs_is_held_by_no_graph(m: object) -> None:
+    text = form(EXTERN, m=m, call="extern_kernels.mm(arg0_1, arg1_1, out=buf0)")
+    uses = GraphUses(read_graph_text(text.encode()))
+    assert uses.held("mm", "[]") is None and uses.held("mm", KEY) is not None

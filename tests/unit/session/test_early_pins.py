@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,7 +111,7 @@ def test_stop_waits_for_states_that_are_being_reported(tmp_path: Path) -> None:
         reported = False
 
         def put_awaited(self, keys: frozenset[tuple[str, str]]) -> None:
-            time.sleep(0.2)
+            time.sleep(0.05)
             self.reported = True
 
     layout = Layout(tmp_path)
@@ -119,7 +120,9 @@ def test_stop_waits_for_states_that_are_being_reported(tmp_path: Path) -> None:
     inbox = Slow(lambda: None)
     reconciler = Reconciler(layout, inbox)
     reconciler.stop()  # it was not started
+    before = set(threading.enumerate())
     reconciler = Reconciler(layout, inbox)
     reconciler.start()
     reconciler.stop()
     assert inbox.reported
+    until(lambda: set(threading.enumerate()) <= before)

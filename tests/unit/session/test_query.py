@@ -250,3 +250,34 @@ def test_what_rows_are_called_is_offered_with_how_many_there_are() -> None:
     assert offers == {"mm rank:3": "1 tuning", "mm rank:0": "1 tuning"}
     assert [offer.text for offer in completion.offers("op:m")] == ["op:mm"]
     assert completion.offers("rank:3") == completion.offers("gain:1") == []
+
+
+SAVED = {"slow": "gain:<1.1", "big": "M:>4096"}
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("", ["@slow", "@big"]),
+        ("mm ", []),
+        ("mm @s", ["mm @slow"]),
+        ("@slow", []),
+        ("mm forget b", ["mm forget big"]),
+        ("forget big", []),
+        ("mm sa", ["mm save "]),
+        ("sa", []),
+        ("forg", ["forget "]),
+        ("mm ga", ["mm gain>"]),
+        ("mm addm", ["mm op:addmm"]),
+        ("nothing:x", []),
+        ("op:mm,add", ["op:mm,addmm"]),
+        ("mm gain>", ["mm gain>"]),
+        ("gain>1", []),
+    ],
+)
+def test_what_may_follow_is_offered(text: str, offered: list[str]) -> None:
+    offers = [offer.text for offer in Completion(ROWS, FACTS, SAVED).offers(text)]
+    if text:
+        assert offers == offered
+    else:  # then every field
+        assert offers[:2] == offered and len(offers) == 2 + len(FIELDS)

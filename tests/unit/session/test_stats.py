@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from backend.model import ops
 from backend.model.choice import Choice, parse_config, sort_choices
 from backend.model.origin import provider
+from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.session import stats
-from rocm_tui.session.find import find_choice, find_row
+from rocm_tui.session.find import find_choice, find_pins, find_row
 from rocm_tui.session.model import Row
 
 
@@ -156,3 +157,17 @@ def test_config_text() -> None:
 def test_any_description_has_a_config(text: str) -> None:
     config = parse_config(f"BLOCK_M=32, {text}")
     assert "BLOCK_M" in config and all(key.isidentifier() for key in config)
+
+
+def test_pins_are_meant_by_the_beginning_of_an_id() -> None:
+    here, other = (Pin("mm", f"[{n}]", "highest", "mm-x", "mm", "here", {}) for n in range(2))
+    there = replace(here, system_hash="there")
+    pins = [here, other, there]
+    assert find_pins(pins, [here.id.upper(), other.id[:6], here.id[:6]]) == [here, there, other]
+    for text in ("", "x"):
+        with pytest.raises(NoSuchTuning, match=f"no pin has the id '{text}'"):
+            find_pins(pins, [text])
+    many = [replace(here, inputs=f"[{n}]") for n in range(17)]  # two begin with one digit
+    digit = next(c for c in "0123456789abcdef" if sum(p.id[0] == c for p in many) > 1)
+    with pytest.raises(NoSuchTuning, match=f"'{digit}' begins the ids of several pins"):
+        find_pins(many, [digit])
