@@ -4,7 +4,7 @@
         [--looks 6] [--core PERCENT ...]
 
 Choices with known true times run on a machine made of random numbers that is as bad as real ones
-(see `Noise`, docs/measuring.md). Prints the tables of that document, in Markdown; `--core` fixes
+(see `Noise`). Prints the tables of docs/data/verdicts.csv, in Markdown; `--core` fixes
 the noise of single samples.
 """
 
