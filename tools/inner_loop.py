@@ -35,7 +35,6 @@ from backend.templates.rendering import Rendered, render_gemm
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, compile_choice
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.toolchain import code_cache, targets
-from backend.toolchain.assembly import Kind, Trip, assembly, functions, main_loop
 from backend.toolchain.code_cache import Library
 from backend.toolchain.resources import (
     Occupancy,
@@ -46,6 +45,8 @@ from backend.toolchain.resources import (
     resources,
 )
 from backend.toolchain.target import CompileOptions, Missing, Target, cpu
+from backend.toolchain.targets import assembly
+from tools.amd_loops import Kind, Trip, functions, main_loop
 from tools.resources_table import plain_problem, replaced, written
 
 BANK_BYTES = 4
