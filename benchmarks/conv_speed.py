@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import template_speed
 import torch
 
-from backend.model.convolution import Options, options
+from backend.model.options import Options, options
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.few_channels import direct_configs
 from backend.templates.heuristics import gemm_configs

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.counted import counted
-from backend.model.convolution import options
+from backend.model.options import options
 from backend.templates.config import Config, DirectConfig, GemmConfig
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.few_channels import direct_configs

@@ -18,7 +18,7 @@ from typing import Literal
 
 import sympy
 
-from backend.model.convolution import Options, numbers
+from backend.model.options import Options, numbers
 from backend.templates.config import UNITS, DirectConfig, GemmConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.operand import VECTOR_BYTES

@@ -20,8 +20,7 @@ from backend.inductor.hip.fusion import OUT
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
-from backend.model import convolution
-from backend.model.convolution import Options, numbers
+from backend.model.options import Options, convolution_of_values, numbers
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.problem import Activation
 from backend.templates.rendering import render_conv, render_direct
@@ -29,7 +28,7 @@ from backend.templates.rendering import render_conv, render_direct
 
 def factors(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """The options of ATen's choice, which its inputs do not tell; None where one is no number."""
-    given = convolution.of_values(kwargs)
+    given = convolution_of_values(kwargs)
     return None if given is None else {"given": given}
 
 
