@@ -26,9 +26,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.errors import TemplateError
 from backend.templates.config import UNITS as MATRIX_UNITS
 from backend.templates.config import GemmConfig
-from backend.templates.errors import TemplateError
 from backend.templates.heuristics import gemm_configs
 from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.rendering import Rendered, render_gemm

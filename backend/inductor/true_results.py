@@ -14,7 +14,7 @@ from torch import Tensor
 
 from backend.counted import counted
 from backend.inductor.benchmark.tensors import wide_dtype
-from backend.inductor.hip.convolution import ConvReference, without_library
+from backend.inductor.hip.other_products import ConvReference, without_library
 from backend.model.ops import OPS
 from backend.model.options import Options, Value, numbers
 

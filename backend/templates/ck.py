@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.counted import counted
-from backend.templates.errors import ConfigError
+from backend.errors import ConfigError
 from backend.templates.operand import DType, Expr, Operand
 from backend.templates.problem import LARGEST_SIZE, GemmProblem, contiguous_dim, leading_stride
 from backend.templates.rendering import RUNTIME_ARGS, CallArg, TemplateKernel, environment

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, cast, get_args
 
+from backend.errors import ConfigError
 from backend.model.choice import parse_config
-from backend.templates.errors import ConfigError
 from backend.toolchain.target import MatrixFamily, Target
 
 UnitName = Literal[

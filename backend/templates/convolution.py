@@ -18,9 +18,9 @@ from typing import Literal
 
 import sympy
 
+from backend.errors import UnsupportedProblemError
 from backend.model.options import Options, numbers
 from backend.templates.config import UNITS, DirectConfig, GemmConfig
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.operand import VECTOR_BYTES
 from backend.templates.problem import (
     LARGEST_SIZE,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
+from backend.errors import ConfigError
 from backend.templates.config import (
     UNITS,
     GemmConfig,
@@ -21,7 +22,6 @@ from backend.templates.config import (
     wave_of,
 )
 from backend.templates.convolution import ConvProblem
-from backend.templates.errors import ConfigError
 from backend.templates.legality import (
     DeviceLimits,
     device_defect,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from backend.errors import ConfigError
 from backend.templates import convolution
 from backend.templates.config import (
     UNITS,
@@ -20,7 +21,6 @@ from backend.templates.config import (
     wave_of,
 )
 from backend.templates.convolution import ConvProblem
-from backend.templates.errors import ConfigError
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, GroupedProblem, Side, canonical
 from backend.toolchain.target import GPU_ARCHES, Target
 

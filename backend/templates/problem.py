@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from backend.errors import UnsupportedProblemError
 from backend.model.ops import ITEM_BYTES
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.expressions import CPP_VALUE
 from backend.templates.fusion import (
     Access,

@@ -22,9 +22,9 @@ import sympy
 from sympy.printing.printer import Printer
 
 from backend.counted import counted
+from backend.errors import ConfigError, RenderError
 from backend.templates.config import UNITS, Config, DirectConfig, GemmConfig, SkinnyConfig
 from backend.templates.convolution import direct_defect, one_launch
-from backend.templates.errors import ConfigError, RenderError
 from backend.templates.legality import gemm_defect, lds_bytes, skinny_defect, takes_boxes
 from backend.templates.problem import (
     LARGEST_SIZE,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.toolchain.errors import CompileError, MissingCompilerError
+from backend.errors import CompileError, MissingCompilerError
 from backend.toolchain.target import (
     INCLUDE,
     Command,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from backend.disk.layout import cache_dir
+from backend.errors import CompileError, ToolchainError, TritonError, UncompiledError
 from backend.inductor.benchmark.errors import (
     ChoiceError,
     DeviceLost,
@@ -37,9 +38,7 @@ from backend.inductor.hip.runtime import LoadedKernel, load_kernel
 from backend.inductor.torch import benchmarks
 from backend.inductor.torch.benchmarks import BenchmarkRequest
 from backend.model.origin import kernel_hash
-from backend.templates.errors import TritonError, UncompiledError
 from backend.toolchain import code_cache
-from backend.toolchain.errors import CompileError, ToolchainError
 from backend.toolchain.target import CompileOptions, parse_target
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from backend.errors import ExpressionError, UnsupportedProblemError
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import pointwise
 from backend.inductor.torch.graph import Node
-from backend.templates.errors import ExpressionError, UnsupportedProblemError
 from backend.templates.operand import VECTOR_BYTES, DType, Operand
 from backend.templates.problem import Activation
 

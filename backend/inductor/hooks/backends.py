@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from backend.disk.layout import cache_dir
+from backend.errors import TritonMissingError
 from backend.inductor.hooks.environment import templates_wanted
 from backend.inductor.torch import tuning as torch_api
-from backend.templates.errors import TritonMissingError
 from backend.templates.triton.module_file import triton
 from backend.toolchain import code_cache, targets
 from backend.toolchain.code_cache import toolchain_of

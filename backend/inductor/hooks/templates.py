@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from backend.errors import UnsupportedProblemError
 from backend.inductor.benchmark import process
 from backend.inductor.benchmark.errors import (
     ChoiceError,
@@ -28,7 +29,7 @@ from backend.inductor.benchmark.errors import (
 )
 from backend.inductor.benchmark.tensors import Arrange, OpInputs, unread_results
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import convolution, other_products
+from backend.inductor.hip import other_products
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
@@ -42,9 +43,10 @@ from backend.inductor.hip.caller import (
     unpacked_tensors,
     unpacked_weight,
 )
-from backend.inductor.hip.convolution import ROCmConvTemplate, ROCmDirectConvTemplate
 from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.other_products import (
+    ROCmConvTemplate,
+    ROCmDirectConvTemplate,
     ROCmGroupedTemplate,
     ROCmInt8WeightTemplate,
     ROCmSkinnyInt8WeightTemplate,
@@ -68,7 +70,6 @@ from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
 from backend.templates.ck import ck_configs
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.few_channels import direct_configs
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
@@ -277,7 +278,7 @@ RULES = {
     "grouped_mm": OpRule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
     "convolution": OpRule(
         OPS["convolution"],
-        convolution.factors,
+        other_products.convolution_factors,
         template=ROCmConvTemplate,
         direct=ROCmDirectConvTemplate,
     ),

@@ -10,7 +10,7 @@ from typing import Literal
 
 import sympy
 
-from backend.templates.errors import ConfigError, UnsupportedProblemError
+from backend.errors import ConfigError, UnsupportedProblemError
 from backend.templates.expressions import ChainBuilder
 from backend.templates.fusion import Access, Epilogue, Prologue, Store, plain
 from backend.templates.operand import ACC as SUMS

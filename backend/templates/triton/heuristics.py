@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from backend.errors import ConfigError
 from backend.model.ops import ITEM_BYTES
-from backend.templates.errors import ConfigError
 from backend.templates.problem import Expr
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm

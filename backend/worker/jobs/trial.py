@@ -27,8 +27,8 @@ from backend.inductor.benchmark.request import benchmark_device
 from backend.inductor.hooks import recording
 from backend.inductor.hooks.environment import home
 from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.captured import usable_settings
 from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_graph
-from backend.inductor.torch.settings import usable_settings
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.measure.rounds import ChoiceBroke, disturbances, measure
 from backend.model.events import GraphTried

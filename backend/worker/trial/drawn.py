@@ -19,9 +19,8 @@ from torch import Tensor
 from backend.inductor.torch.captured import flex_op, functions_of
 from backend.inductor.torch.compiling import StandIns
 from backend.model.problem import TensorSpec
-from backend.wire.flex import FUNCTIONS
-from backend.worker.flex_call import AttentionCall, FunctionRef, TensorRef
-from backend.worker.flex_numbers import Numbers
+from backend.wire.captured import FUNCTIONS
+from backend.worker.flex_numbers import AttentionCall, FunctionRef, Numbers, TensorRef
 from backend.worker.trial.program import CapturedProgram, SizeInput, TensorInput
 from backend.worker.trial.text import constant_tensor, generator_of
 

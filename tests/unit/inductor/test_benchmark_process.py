@@ -20,8 +20,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from backend.inductor.benchmark import child, request, tensors  # noqa: E402
+from backend.errors import (  # noqa: E402  # noqa: E402
+    CompileError,
+    CompileTimeoutError,
+    KernelError,
+    MissingCompilerError,
+    TritonCompileError,
+    TritonMissingError,
+)
+from backend.inductor import child_python as child  # noqa: E402
 from backend.inductor.benchmark import process as rocm_process  # noqa: E402
+from backend.inductor.benchmark import request, tensors  # noqa: E402
 from backend.inductor.benchmark.errors import (  # noqa: E402
     ChoiceError,
     CompileFailed,
@@ -42,13 +51,6 @@ from backend.inductor.benchmark.errors import (  # noqa: E402
 from backend.inductor.benchmark.process import DeviceBench  # noqa: E402
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest  # noqa: E402
 from backend.inductor.benchmark.tensors import TensorPlan  # noqa: E402
-from backend.templates.errors import TritonCompileError, TritonMissingError  # noqa: E402
-from backend.toolchain.errors import (  # noqa: E402
-    CompileError,
-    CompileTimeoutError,
-    KernelError,
-    MissingCompilerError,
-)
 
 
 class Noted:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import UnsupportedProblemError
 from backend.templates.config import GemmConfig
 from backend.templates.convolution import convolution_problem
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.heuristics import gemm_configs
 from backend.templates.legality import gemm_defect
 from backend.templates.operand import Operand

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import ConfigError, UnsupportedProblemError
 from backend.templates.config import DirectConfig, config_of
 from backend.templates.convolution import direct_defect
-from backend.templates.errors import ConfigError, UnsupportedProblemError
 from backend.templates.few_channels import direct_configs
 from backend.templates.problem import Sizes
 from backend.templates.rendering import render_direct

@@ -14,8 +14,8 @@ import sympy
 import torch
 from hypothesis import strategies as st
 
+from backend.errors import UnsupportedProblemError
 from backend.templates.config import GemmConfig
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.heuristics import gemm_configs
 from backend.templates.legality import gemm_defect
 from backend.templates.operand import DType, Operand

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from backend.errors import ConfigError
 from backend.templates.config import UNITS, GemmConfig, SkinnyConfig, UnitName
-from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import (
     device_defect,

@@ -11,8 +11,8 @@ import jinja2
 import pytest
 import sympy
 
+from backend.errors import ConfigError, RenderError, UnsupportedProblemError
 from backend.templates.config import GemmConfig
-from backend.templates.errors import ConfigError, RenderError, UnsupportedProblemError
 from backend.templates.operand import power_of_two_factor
 from backend.templates.problem import (
     ArgInfo,

@@ -7,8 +7,8 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.errors import ConfigError
 from backend.model.ops import ITEM_BYTES
-from backend.templates.errors import ConfigError
 from backend.templates.problem import Expr, Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm

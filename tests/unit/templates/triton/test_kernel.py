@@ -11,13 +11,13 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from backend.model.choice import parse_config
-from backend.templates.errors import (
+from backend.errors import (
     ConfigError,
     HookError,
     TemplateError,
     UnsupportedProblemError,
 )
+from backend.model.choice import parse_config
 from backend.templates.fusion import Epilogue
 from backend.templates.problem import Operand
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig, TritonTemplate
