@@ -1,5 +1,5 @@
-"""Private names of torch for compiled graphs: where they are compiled and become ready to be called,
-and what they carry with them; events on a GPU's stream; compiling a captured graph, or a recorded
+"""Private names of torch for compiled graphs: where they are compiled and become ready to be called
+(and what they carry with them); events on a GPU's stream; compiling a captured graph, or a recorded
 call of flex attention; writing such a call as text while it is lowered; and a GPU of AMD's that is
 not here.
 
