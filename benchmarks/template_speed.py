@@ -19,7 +19,8 @@ from speed_table import markdown
 
 from backend.errors import TemplateError, ToolchainError
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.problem import Activation, DType, Operand, Sizes
+from backend.templates.operand import DType, Operand
+from backend.templates.problem import Activation, Sizes
 from backend.templates.rendering import Rendered
 from backend.templates.tiles import shape_class
 from backend.toolchain import code_cache, targets

@@ -25,7 +25,8 @@ from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.few_channels import direct_configs
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import lds_bytes
-from backend.templates.problem import DType, GemmProblem, Operand, Sizes
+from backend.templates.operand import DType, Operand
+from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.rendering import (
     Rendered,
     render_conv,

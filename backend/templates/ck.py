@@ -14,8 +14,8 @@ from typing import Any
 
 from backend.counted import counted
 from backend.errors import ConfigError
-from backend.templates.operand import DType, Expr, Operand
-from backend.templates.problem import LARGEST_SIZE, GemmProblem, contiguous_dim, leading_stride
+from backend.templates.operand import LARGEST_SIZE, DType, Expr, Operand
+from backend.templates.problem import GemmProblem, contiguous_dim, leading_stride
 from backend.templates.rendering import RUNTIME_ARGS, CallArg, TemplateKernel, environment
 
 TYPES: dict[DType, str] = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}

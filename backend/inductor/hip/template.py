@@ -44,7 +44,8 @@ from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.templates.expressions import Language, defect
 from backend.templates.heuristics import pays, refitted
-from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
+from backend.templates.operand import ArgInfo, Operand
+from backend.templates.problem import Activation, GemmProblem
 from backend.templates.rendering import (
     RUNTIME_ARGS,
     CallArg,

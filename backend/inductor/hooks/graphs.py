@@ -31,7 +31,7 @@ from backend.errors import CacheUnreadable, StoreError
 from backend.inductor.guard import Stock, beside, quietly, shielded, when_aside
 from backend.inductor.hooks import tuning_watch
 from backend.inductor.hooks.calls import SKIPPED, SKIPPED_CUDAGRAPHS, GraphCalls
-from backend.inductor.hooks.environment import capture_wanted, home
+from backend.inductor.hooks.environment import CAPTURE, home, is_on
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.torch import captured, compiling, state, tuning
 from backend.inductor.torch.compiling import GraphFacts, ReadyGraph
@@ -248,7 +248,7 @@ class GraphWatch:
     def compile(self, stock: Stock, gm: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Run the stock function that compiles one graph, and record the graph."""
         taken = None
-        if capture_wanted():
+        if is_on(CAPTURE):
             with quietly("a graph is not captured"):
                 taken = of_compile(gm, example_inputs, kwargs)
         with tuning_watch.compiling() as this:
@@ -400,5 +400,5 @@ def install(recorder: Recorder) -> None:
         return compile_graph
 
     compiling.wrap_compiling(wrap)
-    if capture_wanted():
+    if is_on(CAPTURE):
         install_captures()

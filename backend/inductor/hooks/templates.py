@@ -55,7 +55,7 @@ from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.hooks import lookup
 from backend.inductor.hooks.backends import no_library, template_target
-from backend.inductor.hooks.environment import check_wanted
+from backend.inductor.hooks.environment import CHECK, is_on
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.hooks.tuning_watch import tuning_of_any
 from backend.inductor.result_checks import OpSpec, ResultCheck, check_of, op_spec_of
@@ -108,7 +108,7 @@ class CheckingSelector(torch_api.LazySelector):
     def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = stock(choices, *args, **kwargs)
         aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
-        if check_wanted() and aten is not None:
+        if is_on(CHECK) and aten is not None:
             inputs, output = tensors.get_benchmark_tensors(True).unpack()
             aten.benchmark(*inputs, out=output)
             asked = asked_in(choices, output.shape)

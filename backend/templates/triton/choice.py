@@ -34,7 +34,7 @@ from backend.errors import (
     TritonMissingError,
 )
 from backend.model.ops import ITEM_BYTES
-from backend.templates.problem import Expr, Operand
+from backend.templates.operand import Expr, Operand
 from backend.templates.triton.kernel import (
     Argument,
     PartialRender,

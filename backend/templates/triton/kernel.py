@@ -19,7 +19,7 @@ from backend.counted import counted
 from backend.errors import ExpressionError, HookError
 from backend.templates.expressions import TRITON_VALUE, ChainStep, in_triton
 from backend.templates.fusion import Access, Epilogue, FactorSource, Prologue
-from backend.templates.problem import Expr, Operand
+from backend.templates.operand import Expr, Operand
 
 _MARK = re.compile(r"@@([A-Z][A-Z0-9_]*)@@")
 

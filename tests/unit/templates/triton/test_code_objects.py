@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import sympy
 
-from backend.templates.problem import GemmProblem, Operand
+from backend.templates.operand import Operand
+from backend.templates.problem import GemmProblem
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, write_module
 from backend.templates.triton.gemm import TritonGemm, from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs, lds_bytes

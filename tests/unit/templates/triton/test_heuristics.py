@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backend.errors import ConfigError
 from backend.model.ops import ITEM_BYTES
-from backend.templates.problem import Expr, Operand
+from backend.templates.operand import Expr, Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm
 from backend.templates.triton.heuristics import ARCHES, ProductShape, configs, fits, lds_bytes
