@@ -15,7 +15,7 @@ from torch import Tensor
 
 from backend.counted import counted
 from backend.inductor.benchmark.errors import WrongResult
-from backend.inductor.benchmark.request import benchmark_device
+from backend.inductor.benchmark.request import BenchmarkDevice
 from backend.inductor.hooks import recording
 from backend.inductor.result_checks import (
     Exact,
@@ -277,7 +277,7 @@ def _measured(
     rounds, unchecked, caches = Rounds([]), tuple[str, ...](), job.caches
     found: dict[str, OutputSample] = {}
     if able:
-        with benchmark_device(question.device).current():
+        with BenchmarkDevice(question.device).current():
             bench = ChoiceBench(question, able, mark, job.caches, caught.numbers)
             rounds, unchecked = _rounds(
                 job, question, bench, able, rounds_reporter(tell, names), found

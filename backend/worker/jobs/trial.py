@@ -23,7 +23,7 @@ from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.disk.trusted import opened_file
 from backend.errors import UnsafePath
-from backend.inductor.benchmark.request import benchmark_device
+from backend.inductor.benchmark.request import BenchmarkDevice
 from backend.inductor.hooks import recording
 from backend.inductor.hooks.environment import home
 from backend.inductor.torch import tuning as torch_api
@@ -318,7 +318,7 @@ def _tried(
         raise NothingTried(f"the baseline: {failed['0']}")
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
     device = _device(kept.program)
-    with benchmark_device(device).current():
+    with BenchmarkDevice(device).current():
         bench = PassBench(inputs, compiled, device, mark, blamed)
         del inputs
         try:

@@ -274,7 +274,7 @@ from torch._inductor.autotune_process import TensorMeta
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from backend.inductor.benchmark.errors import CompileFailed
-from backend.inductor.triton.template import TritonBenchmarkRequest, TritonSpec
+from backend.inductor.benchmark.request import TritonBenchmarkRequest, TritonSpec
 from backend.inductor.triton.runtime import load_triton
 from backend.templates.operand import (Operand)
 from backend.templates.problem import (GemmProblem)
