@@ -1,23 +1,15 @@
-"""Child processes with our package, which may find nothing else of the environment in which we are
-installed; and `main` of the one that benchmarks, the other end of `benchmark/process.py`.
+"""Our package in a process that may find nothing else of the environment in which we are installed.
 
 A folder of packages on its path would offer it our torch before its own, and ours of everything
 that its environment lacks.
-
-What goes over the pipe of a benchmark is pickled. Both ends are one program's own processes, and
-nobody else holds the pipe.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from textwrap import indent
-
-from backend.processes.supervisor import apart
 
 PACKAGE = Path(__file__).parents[1]
 """The folder of `backend`, the one that runs here."""
@@ -72,48 +64,3 @@ def environment() -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     env["PYTHONPATH"] = os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
     return env
-
-
-KEPT_SECONDS = 10.0
-"""So long after a choice the inputs of its tuning are kept for the next one."""
-IDLE_SECONDS = 300.0
-"""On a GPU an idle process keeps memory that the program may need."""
-
-FORGET = "forget"
-"""What is sent at the end of a tuning; there is no answer to it."""
-
-
-def main(handle: int) -> None:
-    """A supervisor ends whatever a choice leaves behind, and ends as this process does."""
-    sys.exit(apart(lambda: _serve(handle)))
-
-
-def _serve(handle: int) -> int:
-    pipe = Connection(handle)
-    os.dup2(2, 1)  # what a kernel prints is no output of the program
-
-    # torch, before the first clock; and not before the supervisor has forked.
-    from backend.inductor.benchmark.request import answer, forget
-
-    pipe.send("ready")
-    while _comes(pipe, forget):
-        try:
-            request = pipe.recv()
-        except EOFError:
-            return 0
-        if request == FORGET:
-            forget()
-            continue
-        said = answer(request)
-        pipe.send(said.value)
-        if said.last:
-            return 0
-    return 0
-
-
-def _comes(pipe: Connection, forget: Callable[[], None]) -> bool:
-    """Whether there is something to read, before it was idle for too long."""
-    if pipe.poll(KEPT_SECONDS):
-        return True
-    forget()
-    return pipe.poll(IDLE_SECONDS)

@@ -20,7 +20,7 @@ from itertools import cycle, islice, pairwise
 from math import ceil, log2
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ from backend.model.choice import Caches, Output
 if TYPE_CHECKING:
     from backend.inductor.result_checks import Distance, Exact
 
+T = TypeVar("T")
 Run = Callable[[], object]
 """Starts a choice once."""
 
@@ -451,8 +452,35 @@ class Sampler:
         self._watch = SensorWatch(sensor_of(device))
         self._device = device
         self._copies = 1
+        self._counted = not self._timer.cold
+        """Whether `_copies` is what a sample needs."""
         self._repeats: dict[str, Repeat] = {}
         self._reference: Run = no_preparation
+
+    def renew(self, hashes: Sequence[str]) -> None:
+        """Put what the choices read elsewhere in memory, and call each of them once."""
+        self._start(hashes)
+        if not self._counted:
+            self._counted = True
+            wanted = max(self._repeats[hash].copies for hash in hashes)
+            self._copies = copies_that_fit(wanted, self._bytes_of(hashes), self._device)
+            self._start(hashes)
+
+    def _start(self, hashes: Sequence[str]) -> None:
+        raise NotImplementedError
+
+    def _bytes_of(self, hashes: Sequence[str]) -> int:
+        raise NotImplementedError
+
+    def _copied(self, copy: Callable[[], T]) -> list[T]:
+        """Return as many copies as a sample needs, fewer where memory is short."""
+        while True:
+            try:
+                return [copy() for _ in range(self._copies)]
+            except torch.OutOfMemoryError:
+                if self._copies == 1:
+                    raise
+                self._copies //= 2
 
     def set_reference(self, operations: float) -> None:
         """Let a square product of about so many multiplications be the reference kernel."""

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jinja2
 import sympy
@@ -302,7 +302,7 @@ class Rendered:
     source: str
     args: tuple[CallArg, ...]
     problem: GemmProblem
-    config: Config
+    config: Any
 
     def workspace_bytes(self, sizes: Sizes, split_k: int | None = None) -> int:
         """What the entry stores in `workspace_size`; `split_k` is the config's if None."""

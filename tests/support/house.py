@@ -53,7 +53,7 @@ OUTPUT = {
     "backend/demo.py::main": "the program that `rocm-tui demo` starts; what it prints is its own",
     "backend/inductor/guard.py::say": "the one line on stderr in a user's program, shortened",
     "backend/inductor/hooks/activation.py::_say_off": "must never raise, and `guard.say` may",
-    "backend/inductor/child_python.py::_serve": "what kernels print goes to stderr",
+    "backend/inductor/benchmark/child.py::_serve": "what kernels print goes to stderr",
     "backend/processes/supervisor.py::_become_worker": "a worker's stderr goes to its supervisor",
     "backend/processes/supervisor.py::_supervise": "copies that stderr into its log",
     "backend/templates/triton/choice.py::main": "stdout carries the answer of a compiling child",

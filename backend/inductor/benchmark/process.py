@@ -24,6 +24,7 @@ from typing import Any
 from torch import Tensor
 
 from backend.inductor import child_python
+from backend.inductor.benchmark.child import FORGET
 from backend.inductor.benchmark.errors import (
     ChoiceError,
     Crashed,
@@ -36,7 +37,6 @@ from backend.inductor.benchmark.errors import (
 )
 from backend.inductor.benchmark.request import forget_problem
 from backend.inductor.benchmark.tensors import Computed, OnGiven, packed, unpacked
-from backend.inductor.child_python import FORGET
 from backend.processes import supervisor, tree
 
 SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
@@ -52,7 +52,7 @@ STARTS = 2
 """So often it is tried in vain; then nothing more is benchmarked on the device."""
 
 _NOT_STARTED = "the process that benchmarks does not start"
-_SERVE = "from backend.inductor.child_python import main; main(int(sys.argv[2]))"
+_SERVE = "from backend.inductor.benchmark.child import main; main(int(sys.argv[2]))"
 
 
 TRIALS = 2

@@ -41,13 +41,14 @@ from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
 from backend.model.options import Options, convolution_of_values, numbers
-from backend.templates.ck import RenderedInstance, render_ck
+from backend.templates.ck import render_ck
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.expressions import ChainBuilder
 from backend.templates.fusion import FactorSource, Prologue
 from backend.templates.operand import Operand
 from backend.templates.problem import Activation, GemmProblem, GroupedProblem, grouped_problem
 from backend.templates.rendering import (
+    Rendered,
     render_conv,
     render_direct,
     render_gemm,
@@ -364,7 +365,7 @@ class ROCmCKTemplate(HipTemplate):
         self.options = ck_library().options
 
     @staticmethod
-    def renders(*rendered: Any) -> RenderedInstance:
+    def renders(*rendered: Any) -> Rendered:
         return render_ck(ck_library().identity, *rendered)
 
     def workspace_size(self, rendered: Any) -> Any:

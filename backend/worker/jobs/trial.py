@@ -38,7 +38,7 @@ from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
 from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import BadJob, TrialJob, TrialResult
-from backend.worker.device_hashes import as_asked, root_of, why_not_offered
+from backend.worker.boundary import as_asked, root_of, why_not_offered
 from backend.worker.problem import set_threads, template_choices
 from backend.worker.protocol import TellProgress, rounds_reporter
 from backend.worker.trial.drawn import NotDrawable, drawn_constants, drawn_inputs

@@ -20,7 +20,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from backend.errors import (  # noqa: E402  # noqa: E402
+from backend.errors import (  # noqa: E402
     CompileError,
     CompileTimeoutError,
     KernelError,
@@ -28,9 +28,8 @@ from backend.errors import (  # noqa: E402  # noqa: E402
     TritonCompileError,
     TritonMissingError,
 )
-from backend.inductor import child_python as child  # noqa: E402
+from backend.inductor.benchmark import child, request, tensors  # noqa: E402
 from backend.inductor.benchmark import process as rocm_process  # noqa: E402
-from backend.inductor.benchmark import request, tensors  # noqa: E402
 from backend.inductor.benchmark.errors import (  # noqa: E402
     ChoiceError,
     CompileFailed,
@@ -97,7 +96,7 @@ class Damages(Noted):
 
     def benchmark(self) -> float:
         self.note()
-        request.benchmark_device = lambda device: Lost()  # type: ignore[assignment,return-value]
+        request.BenchmarkDevice = lambda device: Lost()  # type: ignore[assignment,return-value]
         return 1.0
 
 
@@ -200,7 +199,7 @@ def test_one_that_does_not_start_is_no_fault_of_a_choice(
 def test_a_device_that_cannot_be_had_is_no_fault_of_a_choice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(request, "benchmark_device", lambda device: Lost())
+    monkeypatch.setattr(request, "BenchmarkDevice", lambda device: Lost())
     asked = Works(tmp_path / "asked")
     said = request.answer(asked)
     assert said.last and isinstance(said.value, NoDevice) and not said.value.own
