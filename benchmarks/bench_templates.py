@@ -30,10 +30,9 @@ from typing import Any
 import conv_speed
 from template_speed import CASES, SMOKE, Bench, Case, Compared, gpu_target, offers, throughput
 
-from backend.templates.errors import TemplateError
+from backend.errors import TemplateError, ToolchainError
 from backend.templates.problem import Sizes
 from backend.toolchain import code_cache, targets
-from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import Missing, Target, cpu, parse_target
 from tools.resources_table import Offer
 

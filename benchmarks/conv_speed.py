@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import template_speed
 import torch
 
-from backend.model.convolution import Options, options
+from backend.model.options import Options, options
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.few_channels import direct_configs
 from backend.templates.heuristics import gemm_configs
-from backend.templates.problem import Activation, DType, Operand, Sizes
+from backend.templates.operand import DType, Operand
+from backend.templates.problem import Activation, Sizes
 from backend.templates.tiles import shape_class
 from backend.toolchain.target import Target
 from tools.resources_table import Offer

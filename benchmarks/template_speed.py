@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools` is beside this fol
 
 from speed_table import markdown
 
-from backend.templates.errors import TemplateError
+from backend.errors import TemplateError, ToolchainError
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.problem import Activation, DType, Operand, Sizes
+from backend.templates.operand import DType, Operand
+from backend.templates.problem import Activation, Sizes
 from backend.templates.rendering import Rendered
 from backend.templates.tiles import shape_class
 from backend.toolchain import code_cache, targets
-from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import Target, amdgpu, cuda
 from tools.resources_table import Offer, plain_problem
 

@@ -26,16 +26,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.errors import TemplateError
 from backend.templates.config import UNITS as MATRIX_UNITS
 from backend.templates.config import GemmConfig
-from backend.templates.errors import TemplateError
 from backend.templates.heuristics import gemm_configs
 from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.rendering import Rendered, render_gemm
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, compile_choice
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.toolchain import code_cache, targets
-from backend.toolchain.assembly import Kind, Trip, assembly, functions, main_loop
 from backend.toolchain.code_cache import Library
 from backend.toolchain.resources import (
     Occupancy,
@@ -46,6 +45,8 @@ from backend.toolchain.resources import (
     resources,
 )
 from backend.toolchain.target import CompileOptions, Missing, Target, cpu
+from backend.toolchain.targets import assembly
+from tools.amd_loops import Kind, Trip, functions, main_loop
 from tools.resources_table import plain_problem, replaced, written
 
 BANK_BYTES = 4

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.counted import counted
-from backend.model.convolution import options
+from backend.model.options import options
 from backend.templates.config import Config, DirectConfig, GemmConfig
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.few_channels import direct_configs
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import lds_bytes
-from backend.templates.problem import DType, GemmProblem, Operand, Sizes
+from backend.templates.operand import DType, Operand
+from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.rendering import (
     Rendered,
     render_conv,

@@ -28,7 +28,6 @@ from backend.inductor.sampling import (
     Sampler,
     bytes_at_random_offset,
     caches_of_a_model,
-    copies_that_fit,
     digest_of,
     free_bytes,
     outputs_of,
@@ -205,7 +204,6 @@ class KernelBench(Sampler):
         self.first = ""
         """The config whose output was seen first."""
         self._places: list[_Copy] = []
-        self._counted = not self._timer.cold
         self.apart: dict[str, float] = {}
         """How far a config's numbers are from those of the first that was seen, by the largest of
         them, where it is not the same bits."""
@@ -284,25 +282,14 @@ class KernelBench(Sampler):
 
     # What rounds ask for
 
-    def renew(self, hashes: Sequence[str]) -> None:
-        self._start(hashes)
-        if not self._counted:
-            self._counted = True
-            wanted = max(self._repeats[hash].copies for hash in hashes)
-            self._copies = copies_that_fit(wanted, self._size, self._device)
-            self._start(hashes)
-
     def _start(self, hashes: Sequence[str]) -> None:
         self._places = []  # their memory can be used again
-        while not self._places:
-            try:
-                self._places = [self._copy() for _ in range(self._copies)]
-            except torch.OutOfMemoryError:
-                if self._copies == 1:
-                    raise
-                self._copies //= 2
+        self._places = self._copied(self._copy)
         for hash in hashes:
             self._guarded(hash, functools.partial(self._warmed, hash))
+
+    def _bytes_of(self, hashes: Sequence[str]) -> int:
+        return int(self._size)
 
     def _warmed(self, hash: str) -> None:
         first = self._places[:1]

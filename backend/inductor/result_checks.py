@@ -34,7 +34,7 @@ from backend.inductor.true_results import (
     rows_of,
     sums_of,
 )
-from backend.model.options import Options
+from backend.model.options import CONVOLUTIONS, Options
 
 LOW = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 8 * 2.0**-23}
 COARSE = {"high": 2.0**-9, "medium": 2.0**-6}
@@ -100,7 +100,7 @@ class OpSpec:
 
 def true_product(asked: OpSpec, inputs: Sequence[Tensor]) -> Truth:
     """Return the true result of these inputs. Raises NoReference, and whatever torch raises."""
-    if asked.op in true_results.CONVOLUTIONS and asked.given:
+    if asked.op in CONVOLUTIONS and asked.given:
         return _true_convolution(asked, inputs)
     if asked.op.startswith("qlinear"):
         return _true_quantized(asked, inputs)
@@ -348,7 +348,7 @@ def exact_product(asked: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exac
     Raises NoReference, and whatever torch raises."""
     if 0 in truth.values.shape:
         return None
-    if asked.op in true_results.CONVOLUTIONS and asked.given:
+    if asked.op in CONVOLUTIONS and asked.given:
         return _exact_convolution(asked, inputs, truth)
     sums = sums_of(asked.op, inputs, asked.pointwise)
     one, rows = sums.whole, ALL

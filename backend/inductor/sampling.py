@@ -20,12 +20,13 @@ from itertools import cycle, islice, pairwise
 from math import ceil, log2
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
 from backend.inductor.torch.state import gpu_spin
+from backend.measure.devices import cpu_caches
 from backend.measure.rounds import Sample
 from backend.measure.sensors import (
     AmdSensor,
@@ -40,6 +41,7 @@ from backend.model.choice import Caches, Output
 if TYPE_CHECKING:
     from backend.inductor.result_checks import Distance, Exact
 
+T = TypeVar("T")
 Run = Callable[[], object]
 """Starts a choice once."""
 
@@ -102,29 +104,6 @@ class Repeat:
         return Repeat(copies // calls, calls)
 
 
-class Timer(Protocol):
-    """Times calls on one device."""
-
-    cold: bool
-    """Whether it empties the caches before each sample."""
-    tick_ms: float
-    """The smallest difference of two times that its clock shows."""
-
-    def repeat(self, run: Run, before: Run = no_preparation) -> Repeat:
-        """How often to call it for one sample, after a few trials, which warm it up; `before` is
-        called before each of them, untimed."""
-
-    def sample(self, runs: Sequence[Run], repeat: Repeat) -> float:
-        """Milliseconds of one call, of these in turn."""
-
-    def wait(self) -> None:
-        """Return when the device has nothing left to do. Raises what went wrong there."""
-
-    clean: bool
-    """Whether, as far as is told, no thread of ours had to wait for a CPU while the calls of the
-    last sample were timed. On a GPU that does not matter."""
-
-
 def timer_for(device: torch.device, caches: Caches) -> Timer:
     """Return the timer of a device. A cold one keeps a buffer of twice the last-level cache."""
     if device.type == "cpu":
@@ -176,7 +155,12 @@ def smallest_gap(times: Iterable[float]) -> float:
 
 
 class CpuTimer:
-    """Times by the clock. The median ignores the one call in which a thread was preempted."""
+    """Times by the clock. The median ignores the one call in which a thread was preempted.
+
+    `tick_ms` is the smallest difference of two times that the clock shows. `clean` tells whether,
+    as far as known, no thread of ours had to wait for a CPU while the last sample was timed; on a
+    GPU that does not matter.
+    """
 
     def __init__(self, flush: Run | None = None) -> None:
         self._flush = flush
@@ -187,6 +171,8 @@ class CpuTimer:
         self.tick_ms = min(b - a for a, b in pairwise(readings) if b > a) / 1e6
 
     def repeat(self, run: Run, before: Run = no_preparation) -> Repeat:
+        """Return how often to call it for one sample, after a few trials, which warm it up;
+        `before` is called before each of them, untimed."""
         if self.cold:
             copies, call_ms = _copies_for(self, run, before)
             calls = min(copies, ceil(PART_MS / call_ms))
@@ -197,6 +183,7 @@ class CpuTimer:
         return Repeat(ceil(SAMPLE_MS / part_ms), calls)
 
     def sample(self, runs: Sequence[Run], repeat: Repeat) -> float:
+        """Return the milliseconds of one call, of these in turn."""
         calls = _in_turn(runs, repeat.copies if self.cold else repeat.calls)
         parts = [calls[at : at + repeat.calls] for at in range(0, len(calls), repeat.calls)]
         if self._flush is not None:
@@ -262,6 +249,9 @@ class GpuTimer:
         return float(self._begin.elapsed_time(self._end))
 
 
+Timer = CpuTimer | GpuTimer
+
+
 def _spin(cycles: int) -> Run:
     return lambda: gpu_spin(cycles)
 
@@ -271,27 +261,11 @@ def _filler(device: torch.device, size: int) -> Run:
     return lambda: buffer.fill_(1)
 
 
-def cpu_cache_bytes(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Return the bytes of all last-level caches that our threads may use."""
-    sizes: dict[str, int] = {}
-    for cpu in os.sched_getaffinity(0):
-        caches = [_cache(path) for path in (cpus / f"cpu{cpu}" / "cache").glob("index*")]
-        _, size, shared = max(filter(None, caches), default=(0, 0, ""))
-        sizes[shared] = size
-    return sum(sizes.values()) or CPU_CACHE_BYTES
-
-
-def _cache(path: Path) -> tuple[int, int, str] | None:
-    """Return the level and bytes of a cache, and the CPUs that share it."""
-    try:
-        level, size, shared = (
-            (path / name).read_text().strip() for name in ("level", "size", "shared_cpu_list")
-        )
-    except OSError:
-        return None
-    if not (level.isdecimal() and size.endswith("K") and size[:-1].isdecimal()):
-        return None
-    return int(level), int(size[:-1]) << 10, shared
+def cpu_cache_bytes(*root: Path) -> int:
+    """Return the bytes of all last-level caches that our threads may use, below another `root` than
+    sysfs where given."""
+    caches = cpu_caches(os.sched_getaffinity(0), *root)
+    return caches[max(caches)] if caches else CPU_CACHE_BYTES
 
 
 def _gpu_flush_bytes(device: torch.device) -> int:
@@ -478,8 +452,35 @@ class Sampler:
         self._watch = SensorWatch(sensor_of(device))
         self._device = device
         self._copies = 1
+        self._counted = not self._timer.cold
+        """Whether `_copies` is what a sample needs."""
         self._repeats: dict[str, Repeat] = {}
         self._reference: Run = no_preparation
+
+    def renew(self, hashes: Sequence[str]) -> None:
+        """Put what the choices read elsewhere in memory, and call each of them once."""
+        self._start(hashes)
+        if not self._counted:
+            self._counted = True
+            wanted = max(self._repeats[hash].copies for hash in hashes)
+            self._copies = copies_that_fit(wanted, self._bytes_of(hashes), self._device)
+            self._start(hashes)
+
+    def _start(self, hashes: Sequence[str]) -> None:
+        raise NotImplementedError
+
+    def _bytes_of(self, hashes: Sequence[str]) -> int:
+        raise NotImplementedError
+
+    def _copied(self, copy: Callable[[], T]) -> list[T]:
+        """Return as many copies as a sample needs, fewer where memory is short."""
+        while True:
+            try:
+                return [copy() for _ in range(self._copies)]
+            except torch.OutOfMemoryError:
+                if self._copies == 1:
+                    raise
+                self._copies //= 2
 
     def set_reference(self, operations: float) -> None:
         """Let a square product of about so many multiplications be the reference kernel."""

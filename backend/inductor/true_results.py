@@ -14,10 +14,9 @@ from torch import Tensor
 
 from backend.counted import counted
 from backend.inductor.benchmark.tensors import wide_dtype
-from backend.inductor.hip.convolution import ConvReference, without_library
-from backend.model.convolution import Options, numbers
+from backend.inductor.hip.other_products import ConvReference, without_library
 from backend.model.ops import OPS
-from backend.model.options import Value
+from backend.model.options import Options, Value, numbers
 
 MOST_OPERATIONS = 4e9
 """Of the wider product; of a larger one only some rows are looked at on a CPU, for NaN all are."""
@@ -343,10 +342,6 @@ def _name(op: str, given: Mapping[str, tuple[Value, ...]]) -> str:
     if scalars := given.get(numbers):
         word += f"({', '.join(map(str, scalars))})"
     return f"{word}_tanh" if given.get(how) == ("tanh",) else word
-
-
-CONVOLUTIONS = ("convolution", "convolution_bwd_input", "convolution_bwd_weight")
-"""Of an image and a weight; of what comes back and a weight; of an image and what comes back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
-"""What an op was given beside the tensors of its key: a convolution's stride, a linear layer's
+"""Options of an op beside the tensors of its key: a convolution's stride, a linear layer's
 activation, the type of a result, which of its inputs are constants of the graph.
 
 Inductor's key for a tuning names the tensors alone, so ops that differ in these share one key. A
-session of `run` records them; the hash of ATen's choice has most of them. No source has to tell
-all: what is missing is not known.
+session of `run` records them; the hash of ATen's choice has most of them. Those of a convolution
+are also in a printed graph, the generated call and the source of a Triton kernel. No source has to
+have all: what is missing is unknown.
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Value = int | float | str
@@ -26,12 +28,23 @@ _POST = ("post_op_name", "post_op_args", "post_op_algorithm")
 _RESULT = ("output_scale", "output_zero_point", "output_dtype")
 _SCALED = ("out_dtype", "use_fast_accum", "recipe_a", "recipe_b", "swizzle_a", "swizzle_b", TMA)
 
-_CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+"""In the order of `aten.convolution`, whose first three arguments are tensors."""
+
+CONVOLUTION_TENSORS = 3
+
+CONVOLUTION_RESULTS: Mapping[str, str] = {
+    "convolution_bwd_weight": "w_shape",
+    "convolution_bwd_input": "x_shape",
+}
+"""The ops of the backward pass, each with what ATen's choice calls the sizes of its result, which a
+stride leaves open."""
+
+CONVOLUTIONS = ("convolution", *CONVOLUTION_RESULTS)
 
 TOLD: Mapping[str, tuple[str, ...]] = {
-    "convolution": _CONVOLUTION,
-    "convolution_bwd_weight": (*_CONVOLUTION, "w_shape"),
-    "convolution_bwd_input": (*_CONVOLUTION, "x_shape"),
+    "convolution": CONVOLUTION,
+    **{op: (*CONVOLUTION, sizes) for op, sizes in CONVOLUTION_RESULTS.items()},
     "linear_unary": ("attr", "scalars", "algorithm", FROZEN),
     "linear_binary": ("attr", FROZEN),
     "qlinear_unary": (*_RESULT, *_POST, FROZEN),
@@ -157,3 +170,56 @@ def _values(name: str, text: str) -> tuple[Value, ...]:
 
 def _number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+# Options of convolutions
+
+_INTEGER = re.compile(r"\d{1,9}")
+_IN_KERNEL = {"STRIDE_": "stride", "PADDING_": "padding", "GROUPS": "groups"}
+
+
+def numbers(given: Options) -> dict[str, tuple[int, ...]]:
+    """Return a convolution's options by name."""
+    return {name: tuple(map(int, values)) for name, values in given}
+
+
+def convolution_of_values(values: Mapping[str, Any], op: str = "convolution") -> Options | None:
+    """Return the options among the named arguments of `torch.convolution`, or of one of its
+    backward pass; None where one is missing or no number."""
+    given: dict[str, tuple[int, ...]] = {}
+    for name in TOLD[op]:
+        value = values.get(name)
+        try:
+            members = value if isinstance(value, (tuple, list)) else (value,)
+            given[name] = tuple(map(operator.index, members))
+        except TypeError:
+            return None
+    return options(given)
+
+
+def convolution_of_arguments(arguments: Sequence[str]) -> Options:
+    """Return the options in a call's arguments as text: by place, as a printed graph has them, or
+    by name."""
+    named = (argument.partition("=") for argument in arguments)
+    values = {name: text for name, sign, text in named if sign}
+    placed = arguments[CONVOLUTION_TENSORS : CONVOLUTION_TENSORS + len(CONVOLUTION)]
+    if len(placed) == len(CONVOLUTION) and not values:
+        values = dict(zip(CONVOLUTION, placed, strict=True))
+    names = (*CONVOLUTION, *CONVOLUTION_RESULTS.values())
+    given = {name: _integers(values[name]) for name in names if name in values}
+    return options({name: members for name, members in given.items() if members})
+
+
+def convolution_of_constants(constants: Mapping[str, str]) -> Options:
+    """Return the options of a Triton kernel, from the constants of its source: `STRIDE_H`,
+    `PADDING_W`, `GROUPS`."""
+    values: dict[str, list[int]] = {}
+    for start, name in _IN_KERNEL.items():
+        for axis in "DHW" if start.endswith("_") else ("",):
+            values.setdefault(name, []).extend(_integers(constants.get(start + axis, "")))
+    return options({name: members for name, members in values.items() if members})
+
+
+def _integers(text: str) -> list[int]:
+    text = text.strip()
+    return [int(number) for number in _INTEGER.findall(_FLAGS.get(text, text))]

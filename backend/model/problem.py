@@ -54,7 +54,8 @@ class Problem:
     what an MM log calls (M, K, N), which it gives instead of shapes: the first two sizes of the
     last operand but one, and the last size of the last operand. `threads` is how many the process
     had: on a CPU the hashes of C++ choices depend on it. `options` is what the op was given
-    besides, where that is known; `call` the text of a call of flex attention (`backend.wire.flex`).
+    besides, where that is known; `call` the text of a call of flex attention
+    (`backend.wire.captured`).
     """
 
     op: str

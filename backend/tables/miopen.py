@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from itertools import count, groupby
 from pathlib import PurePath
 
-from backend.model.convolution import RESULTS, options
+from backend.model.options import CONVOLUTION_RESULTS, options
 from backend.model.problem import Problem, Shape
 from backend.tables.model import (
     MIOPEN,
@@ -203,8 +203,8 @@ def problem_of_key(key: str) -> Problem:
         "output_padding": (0,) * len(conv.image),
         "groups": (conv.groups,),
     }
-    if op in RESULTS:
-        given[RESULTS[op]] = result
+    if op in CONVOLUTION_RESULTS:
+        given[CONVOLUTION_RESULTS[op]] = result
     last = conv.layouts <= _LAST
     strides = tuple(_strides(shape, last) for shape in shapes)
     dtypes = (f"torch.{_TYPES[conv.type]}",) * 2

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.counted import counted
-from backend.templates.errors import ConfigError
-from backend.templates.operand import DType, Expr, Operand
-from backend.templates.problem import LARGEST_SIZE, GemmProblem, contiguous_dim, leading_stride
-from backend.templates.rendering import RUNTIME_ARGS, CallArg, TemplateKernel, environment
+from backend.errors import ConfigError
+from backend.templates.operand import LARGEST_SIZE, DType, Expr, Operand
+from backend.templates.problem import GemmProblem, contiguous_dim, leading_stride
+from backend.templates.rendering import RUNTIME_ARGS, Rendered, TemplateKernel, environment
 
 TYPES: dict[DType, str] = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}
 """What an instance calls the type of a factor."""
@@ -156,17 +156,6 @@ def _divides(number: int, expr: Expr) -> bool:
     return number == 1 or bool((expr % number).is_zero)
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedInstance:
-    """As `Rendered`. No instance takes a workspace: parts of K are added in the result."""
-
-    name: str
-    source: str
-    args: tuple[CallArg, ...]
-    problem: GemmProblem
-    config: CkConfig
-
-
 def render_ck(
     identity: str,
     problem: GemmProblem,
@@ -174,9 +163,10 @@ def render_ck(
     name: str,
     kernel: TemplateKernel | None = None,
     input_reorder: Sequence[int] | None = None,
-) -> RenderedInstance:
-    """A source that calls an instance. `identity` names the headers and the language in it. Raises
-    ConfigError where the instance does not fit the problem."""
+) -> Rendered:
+    """Render a source that calls an instance. `identity` names the headers and the language in it.
+    No instance takes a workspace: parts of K are added in the result. Raises ConfigError where the
+    instance does not fit the problem."""
     if (defect := ck_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
     kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
@@ -194,4 +184,4 @@ def render_ck(
             input_reorder=input_reorder,
         )
     )
-    return RenderedInstance(kernel.name, source, kernel.call_args(), problem, config)
+    return Rendered(kernel.name, source, kernel.call_args(), problem, config)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args
 
+from backend.errors import ConfigError
 from backend.model.choice import parse_config
-from backend.templates.errors import ConfigError
 from backend.toolchain.target import MatrixFamily, Target
 
 UnitName = Literal[
@@ -168,13 +168,27 @@ def wave_of(target: Target, unit: UnitName) -> int:
     return target.wave if target.kind != "cpu" or unit == "fma" else UNITS[unit].wave
 
 
-def _describe(config: Config) -> str:
-    pairs = ((f.name.upper(), getattr(config, f.name)) for f in fields(config))
-    return ", ".join(f"{name}={value}" for name, value in pairs)
+C = TypeVar("C", bound="_Described")
 
 
 @dataclass(frozen=True, slots=True)
-class GemmConfig:
+class _Described:
+    """The text of a config, and what a source depends on."""
+
+    @property
+    def description(self) -> str:
+        """`KEY=VALUE, ...`, as Inductor writes the config of a choice."""
+        return ", ".join(f"{f.name.upper()}={getattr(self, f.name)}" for f in fields(self))
+
+    @property
+    def binary(self: C) -> C:
+        """What the source depends on: the config without its runtime arguments."""
+        runtime: dict[str, Any] = {f.name: 1 for f in fields(self) if f.name == "split_k"}
+        return replace(self, **runtime)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmConfig(_Described):
     """A tiled product through LDS. Tiles are in elements, rows by columns of the result.
 
     A block computes `block_m` x `block_n`, `block_k` products at a time; each of its waves
@@ -212,19 +226,9 @@ class GemmConfig:
         """Whether tiles come by asynchronous copies, and sums leave through LDS."""
         return self.stages > 2
 
-    @property
-    def description(self) -> str:
-        """`KEY=VALUE, ...`, as Inductor writes the config of a choice."""
-        return _describe(self)
-
-    @property
-    def binary(self) -> GemmConfig:
-        """What the source depends on: the config without its runtime arguments."""
-        return replace(self, split_k=1)
-
 
 @dataclass(frozen=True, slots=True)
-class SkinnyConfig:
+class SkinnyConfig(_Described):
     """A product with few rows, straight from memory to registers.
 
     A wave computes `rows` x `cols` of the result; its lanes share K, and `waves_k` waves of a block
@@ -250,19 +254,9 @@ class SkinnyConfig:
         """Waves of a block."""
         return self.waves_n * self.waves_k
 
-    @property
-    def description(self) -> str:
-        """`KEY=VALUE, ...`, as Inductor writes the config of a choice."""
-        return _describe(self)
-
-    @property
-    def binary(self) -> SkinnyConfig:
-        """What the source depends on: the config without its runtime arguments."""
-        return replace(self, split_k=1)
-
 
 @dataclass(frozen=True, slots=True)
-class DirectConfig:
+class DirectConfig(_Described):
     """A convolution of groups of few channels, whose image is brought to LDS once.
 
     A block computes `tile_h` x `tile_w` places of the result for `cols` filters, `tiles` times
@@ -285,16 +279,6 @@ class DirectConfig:
     vec_c: int = 1
 
     split_k: ClassVar[int] = 1
-
-    @property
-    def description(self) -> str:
-        """`KEY=VALUE, ...`, as Inductor writes the config of a choice."""
-        return _describe(self)
-
-    @property
-    def binary(self) -> DirectConfig:
-        """What the source depends on: all of it."""
-        return self
 
 
 Config = GemmConfig | SkinnyConfig | DirectConfig

@@ -18,21 +18,19 @@ from typing import Literal
 
 import sympy
 
-from backend.model.convolution import Options, numbers
+from backend.errors import UnsupportedProblemError
+from backend.model.options import Options, numbers
 from backend.templates.config import UNITS, DirectConfig, GemmConfig
-from backend.templates.errors import UnsupportedProblemError
-from backend.templates.operand import VECTOR_BYTES
-from backend.templates.problem import (
+from backend.templates.operand import (
     LARGEST_SIZE,
-    Activation,
+    VECTOR_BYTES,
     Expr,
-    GemmProblem,
     Operand,
     SizeArg,
-    canonical,
     is_number,
     vector_width,
 )
+from backend.templates.problem import Activation, GemmProblem, canonical
 
 Order = Literal["rsc", "crs"]
 """What K goes over, the slowest first: row `r` and column `s` of the kernel, channel `c`."""
@@ -261,13 +259,9 @@ SIDE = 16
 """Places, filters and channels of a matrix tile."""
 
 
-def direct_defect(config: DirectConfig, problem: GemmProblem) -> str | None:
-    """The first rule that the config breaks for this problem on any target; None if none."""
-    return next(_defects(config, problem), None)
-
-
-def _defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
-    window, form, item = _window(problem), canonical(problem), problem.a.item_bytes
+def direct_defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
+    """Yield the rules that the config breaks for this problem on any target."""
+    window, form, item = window_of(problem), canonical(problem), problem.a.item_bytes
     tile = (config.tile_h, config.tile_w, config.tiles, config.cols)
     numbers = (*tile, config.waves, config.each, config.run)
     if any(number < 1 for number in numbers):
@@ -281,11 +275,11 @@ def _defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
         yield from _unit_defects(config, problem)
     elif config.tile_w % config.each:
         yield "a line of the tile is no multiple of a thread's places"
-    elif not _whole_groups(config.run, window) or config.cols % config.run:
+    elif not whole_groups(config.run, window) or config.cols % config.run:
         yield "a thread's filters are whole groups, or a part of one"
     elif config.run & (config.run - 1):
         yield "run is no power of two"
-    if not _whole_groups(config.cols, window):
+    if not whole_groups(config.cols, window):
         yield "a block's filters are whole groups, or a part of one"
     elif held(config, window) % config.vec_a:
         yield "vec_a: a block's channels are no multiple of it"
@@ -301,14 +295,14 @@ def _defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
 
 
 def _unit_defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
-    unit, window, item = UNITS[config.unit], _window(problem), problem.a.item_bytes
+    unit, window, item = UNITS[config.unit], window_of(problem), problem.a.item_bytes
     if not unit.multiplies(problem.a.dtype) or item != 2:
         yield f"{config.unit} does not multiply {problem.a.dtype}"
     if config.unit == "wgmma" or (unit.m, unit.k(item)) != (SIDE, SIDE) or SIDE % unit.n:
         yield f"{config.unit}: matrix tiles have 16 places, 16 filters and 16 channels"
     if config.tile_h * config.tile_w % (SIDE * config.each):
         yield "the tile is no multiple of a wave's places"
-    if config.cols % SIDE or not _whole_groups(SIDE, window):
+    if config.cols % SIDE or not whole_groups(SIDE, window):
         yield "16 filters are whole groups, or a part of one"
         return
     seen = seen_by(SIDE, window)
@@ -316,7 +310,7 @@ def _unit_defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
         yield "the channels that 16 filters see are no multiple of 16, nor a divisor"
 
 
-def _window(problem: GemmProblem) -> Window:
+def window_of(problem: GemmProblem) -> Window:
     assert isinstance(problem, ConvProblem) and problem.window is not None
     return problem.window
 
@@ -328,7 +322,7 @@ def neighbours(window: Window, vector: int) -> int:
     return vector
 
 
-def _whole_groups(filters: int, window: Window) -> bool:
+def whole_groups(filters: int, window: Window) -> bool:
     return filters % window.filters == 0 or window.filters % filters == 0
 
 
@@ -359,7 +353,7 @@ def halo(config: DirectConfig, window: Window) -> tuple[int, int]:
 
 def lds_bytes(config: DirectConfig, problem: GemmProblem) -> int:
     """Of a block, exactly: the image, then the weights."""
-    window, item = _window(problem), problem.a.item_bytes
+    window, item = window_of(problem), problem.a.item_bytes
     points, (high, wide) = window.kernel[0] * window.kernel[1], halo(config, window)
     pixel = held(config, window)
     if config.unit == "fma":
@@ -374,7 +368,7 @@ def lds_bytes(config: DirectConfig, problem: GemmProblem) -> int:
 
 def values(config: DirectConfig, problem: GemmProblem, wave: int) -> int:
     """Registers of a thread, about, but for addresses: sums, weights, what is read of the image."""
-    window = _window(problem)
+    window = window_of(problem)
     if (unit := UNITS.get(config.unit)) is not None:
         sums = config.each * SIDE * SIDE // wave
         lines = config.each * max(1, unit.lines)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from backend.templates.errors import ExpressionError
+from backend.errors import ExpressionError
 
 Kind = Literal["float", "double", "int", "bool"]
 Language = Literal["cpp", "triton"]

@@ -14,14 +14,21 @@ from backend.templates.convolution import (
     SIDE,
     ConvProblem,
     Window,
-    direct_defect,
     halo,
     held,
     neighbours,
     run_of,
     seen_by,
+    whole_groups,
+    window_of,
 )
-from backend.templates.legality import DeviceLimits, device_defect, device_of, lds_bytes
+from backend.templates.legality import (
+    DeviceLimits,
+    config_defect,
+    device_defect,
+    device_of,
+    lds_bytes,
+)
 from backend.templates.operand import VECTOR_BYTES
 from backend.templates.problem import GemmProblem, Sizes, canonical
 from backend.toolchain.target import Target
@@ -79,7 +86,7 @@ def _legal(
     """In their order. The rules are dearer than the count, so few are looked at."""
     for plan in plans:
         config = _config(plan, problem)
-        if not (direct_defect(config, problem) or device_defect(config, problem, device)):
+        if not (config_defect(config, problem) or device_defect(config, problem, device)):
             yield config
 
 
@@ -95,7 +102,7 @@ class _Plan(NamedTuple):
 
 
 def _plans(problem: GemmProblem, sizes: Sizes, device: DeviceLimits) -> Iterator[_Plan]:
-    window = _window(problem)
+    window = window_of(problem)
     # Only NVIDIA's copies run beside what multiplies.
     streams = device.target.kind == "cuda"
     units: list[UnitName] = ["fma"]
@@ -139,7 +146,7 @@ def _tiles(window: Window, device: DeviceLimits) -> Iterator[tuple[int, int]]:
 def _of_block(
     block: DirectConfig, problem: GemmProblem, sizes: Sizes, device: DeviceLimits, streams: bool
 ) -> Iterator[_Plan]:
-    window = _window(problem)
+    window = window_of(problem)
     most = _places(window)[0] + block.tile_h // 2
     many = [
         tiles for tiles in (1, 2, 4) if tiles == 1 or (streams and block.tile_h * tiles <= most)
@@ -161,7 +168,7 @@ def _of_block(
 
 def _shares(block: DirectConfig, problem: GemmProblem) -> Iterator[tuple[int, int, int]]:
     """Waves, and what a thread or a wave of them has: `each` and `run`."""
-    window, places = _window(problem), block.tile_h * block.tile_w
+    window, places = window_of(problem), block.tile_h * block.tile_w
     if block.unit != "fma":
         tiles = places // SIDE
         for waves, each in itertools.product((4, 7, 8), (1, 2, 4, 7)):
@@ -169,7 +176,7 @@ def _shares(block: DirectConfig, problem: GemmProblem) -> Iterator[tuple[int, in
                 yield waves, each, 1
         return
     most = VECTOR_BYTES // problem.a.item_bytes
-    runs = [run for run in (8, 4, 2, 1) if _divides(run, window.filters) and run <= most][:2]
+    runs = [run for run in (8, 4, 2, 1) if whole_groups(run, window) and run <= most][:2]
     for run, each, waves in itertools.product(runs, (4, 7, 8), (4, 8)):
         if block.tile_w % each == 0 and places * block.cols // (each * run) >= 32 * waves:
             yield waves, each, run
@@ -177,7 +184,7 @@ def _shares(block: DirectConfig, problem: GemmProblem) -> Iterator[tuple[int, in
 
 def _config(plan: _Plan, problem: GemmProblem) -> DirectConfig:
     """With accesses as wide as can be."""
-    form, window, item = canonical(problem), _window(problem), problem.a.item_bytes
+    form, window, item = canonical(problem), window_of(problem), problem.a.item_bytes
     _, block, waves, each, run, tiles = plan
     config = replace(block, waves=waves, each=each, run=run, tiles=tiles)
     vec_a, vec_c = min(form.left.vector, VECTOR_BYTES // item), 1
@@ -193,15 +200,6 @@ def _places(window: Window) -> tuple[int, int]:
     """Rows and columns of the result, guesses where they are dynamic."""
     high, wide = (int(n) if isinstance(n, int) or n.is_Integer else 56 for n in window.places)
     return high, wide
-
-
-def _divides(run: int, filters: int) -> bool:
-    return run % filters == 0 or filters % run == 0
-
-
-def _window(problem: GemmProblem) -> Window:
-    assert isinstance(problem, ConvProblem) and problem.window is not None
-    return problem.window
 
 
 class _Work(NamedTuple):
@@ -222,7 +220,7 @@ class _Work(NamedTuple):
 
 
 def _work(block: DirectConfig, problem: GemmProblem) -> _Work:
-    window, item = _window(problem), problem.a.item_bytes
+    window, item = window_of(problem), problem.a.item_bytes
     (high, wide), places = halo(block, window), block.tile_h * block.tile_w
     read = high * wide * held(block, window) * item + places * block.cols * item
     points = window.kernel[0] * window.kernel[1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.templates.errors import UnsupportedProblemError
+from backend.errors import UnsupportedProblemError
 from backend.templates.expressions import CPP_VALUE, STORED, ChainBuilder, ChainStep, Value, in_cpp
 from backend.templates.operand import (
     CPP_TYPE,

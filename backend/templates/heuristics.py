@@ -6,10 +6,11 @@ Nothing is compiled or measured here, and nothing depends on anything but the ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
+from backend.errors import ConfigError
 from backend.templates.config import (
     UNITS,
     GemmConfig,
@@ -21,18 +22,16 @@ from backend.templates.config import (
     wave_of,
 )
 from backend.templates.convolution import ConvProblem
-from backend.templates.errors import ConfigError
 from backend.templates.legality import (
     DeviceLimits,
+    config_defect,
     device_defect,
     device_of,
-    gemm_defect,
     run_length,
-    skinny_defect,
     takes_pipeline,
 )
-from backend.templates.operand import Expr
-from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, Sizes, canonical
+from backend.templates.operand import VECTOR_BYTES, Expr
+from backend.templates.problem import GemmProblem, Side, Sizes, canonical
 from backend.templates.tiles import Tile, shape_class, tiles
 from backend.toolchain.target import Target
 
@@ -68,7 +67,7 @@ def gemm_configs(
         config
         for tile in _tiles(problem, target, sizes)
         for config in _splits(_gemm_config(tile, problem, device), sizes, device)
-        if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
+        if config_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
     if target.kind != "cpu":
         configs.sort(key=lambda config: _gemm_cost(config, problem, sizes, device))
@@ -99,8 +98,8 @@ def skinny_configs(
     def legal(candidates: Iterator[SkinnyConfig]) -> list[SkinnyConfig]:
         return [
             c
-            for c in _unique(candidates)
-            if skinny_defect(c, problem) is None and device_defect(c, problem, device) is None
+            for c in dict.fromkeys(candidates)
+            if config_defect(c, problem) is None and device_defect(c, problem, device) is None
         ]
 
     item = problem.a.item_bytes
@@ -126,10 +125,6 @@ def _plain_rows(problem: GemmProblem, device: DeviceLimits, by_unit: bool) -> in
 
 def _as_kernel(problem: GemmProblem, sizes: Sizes) -> Sizes:
     return replace(sizes, m=sizes.n, n=sizes.m) if problem.flipped else sizes
-
-
-def _unique(configs: Iterable[SkinnyConfig]) -> Iterator[SkinnyConfig]:
-    yield from dict.fromkeys(configs)
 
 
 def _gemm_config(tile: Tile, problem: GemmProblem, device: DeviceLimits) -> GemmConfig:
@@ -472,21 +467,10 @@ def refitted(
     return replace(config, vec_a=vec_a, vec_b=vec_b)
 
 
-class Tiled(Protocol):
-    """A config with tiles of the result, in whatever language."""
-
-    @property
-    def block_m(self) -> int: ...
-
-    @property
-    def block_n(self) -> int: ...
-
-
-def pays(
-    config: Tiled | SkinnyConfig, problem: GemmProblem, hint: Callable[[Expr], int] = int
-) -> bool:
+def pays(config: Any, problem: GemmProblem, hint: Callable[[Expr], int] = int) -> bool:
     """Whether loading what a factor is computed from, again for each tile, costs less than writing
-    the factor once. `hint` guesses sizes that are dynamic."""
+    the factor once. `config` is one of ours, in whatever language; `hint` guesses sizes that are
+    dynamic."""
     sizes = problem.sizes(hint)
     return all(
         (times - 1) * (stored - plain) / _CACHE <= stored + plain + _LAUNCH_BYTES
@@ -495,7 +479,7 @@ def pays(
 
 
 def _traffic(
-    config: Tiled | SkinnyConfig,
+    config: Any,
     problem: GemmProblem,
     sizes: Sizes,
     hint: Callable[[Expr], int],
@@ -517,7 +501,7 @@ def _traffic(
     return found
 
 
-def _block(config: Tiled | SkinnyConfig) -> tuple[int, int]:
+def _block(config: Any) -> tuple[int, int]:
     """Rows and columns of the result that a block computes."""
     if isinstance(config, SkinnyConfig):
         return config.rows, config.cols * config.waves_n

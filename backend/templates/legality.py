@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from backend.errors import ConfigError
 from backend.templates import convolution
 from backend.templates.config import (
     UNITS,
@@ -20,8 +21,8 @@ from backend.templates.config import (
     wave_of,
 )
 from backend.templates.convolution import ConvProblem
-from backend.templates.errors import ConfigError
-from backend.templates.problem import VECTOR_BYTES, GemmProblem, GroupedProblem, Side, canonical
+from backend.templates.operand import VECTOR_BYTES
+from backend.templates.problem import GemmProblem, GroupedProblem, Side, canonical
 from backend.toolchain.target import GPU_ARCHES, Target
 
 _ADDRESSES = 40
@@ -128,14 +129,13 @@ def _skinny_unit_registers(config: SkinnyConfig, unit: MatrixUnit, problem: Gemm
     return sums + config.unroll * lines * depth * item // 4 + 2 * lines + _ADDRESSES
 
 
-def gemm_defect(config: GemmConfig, problem: GemmProblem) -> str | None:
-    """The first rule that the config breaks for this problem on any target; None if none."""
+def config_defect(config: Config, problem: GemmProblem) -> str | None:
+    """Return the first rule that a config breaks for this problem on any target; None if none."""
+    if isinstance(config, DirectConfig):
+        return next(convolution.direct_defects(config, problem), None)
+    if isinstance(config, SkinnyConfig):
+        return next(_skinny_defects(config, problem), None)
     return next(_gemm_defects(config, problem), None)
-
-
-def skinny_defect(config: SkinnyConfig, problem: GemmProblem) -> str | None:
-    """The first rule that the config breaks for this problem on any target; None if none."""
-    return next(_skinny_defects(config, problem), None)
 
 
 def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import sympy
 
 from backend.model.ops import ITEM_BYTES
+from backend.templates.expressions import CPP_VALUE, NARROW
 
 DType = Literal[
     "float16",
@@ -31,33 +32,9 @@ DType = Literal[
 Expr: TypeAlias = sympy.Expr | int
 """A size or stride: a number, or an expression of symbols that are known at run time."""
 
-CPP_TYPE: dict[DType, str] = {
-    "float16": "rt::half",
-    "bfloat16": "rt::bf16",
-    "float32": "float",
-    "float64": "double",
-    "float8_e4m3fn": "rt::e4m3fn",
-    "float8_e4m3fnuz": "rt::e4m3fnuz",
-    "float8_e5m2": "rt::e5m2",
-    "float8_e5m2fnuz": "rt::e5m2fnuz",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "uint8": "uint8_t",
-    "bool": "uint8_t",
-}
-ACC: dict[DType, DType] = {
-    "float16": "float32",
-    "bfloat16": "float32",
-    "float32": "float32",
-    "float64": "float64",
-    "float8_e4m3fn": "float32",
-    "float8_e4m3fnuz": "float32",
-    "float8_e5m2": "float32",
-    "float8_e5m2fnuz": "float32",
-    "int8": "int32",
-}
+CPP_TYPE: dict[str, str] = {**CPP_VALUE, **NARROW, "bool": "uint8_t"}
+ACC: dict[str, DType] = dict.fromkeys((*NARROW, "float32"), "float32")
+ACC.update({"float64": "float64", "int8": "int32"})
 """What products of a type are summed up in; what is not here is no factor."""
 VECTOR_BYTES = 16
 """The widest load or store of one lane."""

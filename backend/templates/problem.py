@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from backend.errors import UnsupportedProblemError
 from backend.model.ops import ITEM_BYTES
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.expressions import CPP_VALUE
 from backend.templates.fusion import (
     Access,
@@ -26,8 +26,6 @@ from backend.templates.operand import (
     ACC,
     CPP_TYPE,
     LARGEST_SIZE,
-    VECTOR_BYTES,
-    ArgInfo,
     DType,
     Expr,
     Operand,
@@ -35,31 +33,6 @@ from backend.templates.operand import (
     is_number,
     vector_width,
 )
-
-__all__ = [
-    "ACTIVATIONS",
-    "LARGEST_SIZE",
-    "VECTOR_BYTES",
-    "Activation",
-    "ArgInfo",
-    "Canonical",
-    "DType",
-    "Expr",
-    "GemmProblem",
-    "Operand",
-    "Side",
-    "SizeArg",
-    "Sizes",
-    "broadcast_strides",
-    "canonical",
-    "check_factors",
-    "check_sums",
-    "contiguous_dim",
-    "is_number",
-    "leading_stride",
-    "vector_width",
-    "widest_access",
-]
 
 Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "gelu", "gelu_tanh", "silu")
@@ -153,11 +126,6 @@ class GemmProblem:
     @property
     def acc_type(self) -> str:
         return CPP_TYPE[self.acc]
-
-    @property
-    def store_type(self) -> str:
-        """C++ of what the store computes in."""
-        return self.acc_type
 
     @property
     def batched(self) -> bool:

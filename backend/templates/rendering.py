@@ -15,28 +15,19 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jinja2
 import sympy
 from sympy.printing.printer import Printer
 
 from backend.counted import counted
+from backend.errors import ConfigError, RenderError
 from backend.templates.config import UNITS, Config, DirectConfig, GemmConfig, SkinnyConfig
-from backend.templates.convolution import direct_defect, one_launch
-from backend.templates.errors import ConfigError, RenderError
-from backend.templates.legality import gemm_defect, lds_bytes, skinny_defect, takes_boxes
-from backend.templates.problem import (
-    LARGEST_SIZE,
-    ArgInfo,
-    DType,
-    Expr,
-    GemmProblem,
-    Operand,
-    SizeArg,
-    Sizes,
-    canonical,
-)
+from backend.templates.convolution import one_launch
+from backend.templates.legality import config_defect, lds_bytes, takes_boxes
+from backend.templates.operand import LARGEST_SIZE, ArgInfo, DType, Expr, Operand, SizeArg
+from backend.templates.problem import GemmProblem, Sizes, canonical
 
 
 def cexpr(expr: Expr) -> str:
@@ -311,7 +302,7 @@ class Rendered:
     source: str
     args: tuple[CallArg, ...]
     problem: GemmProblem
-    config: Config
+    config: Any
 
     def workspace_bytes(self, sizes: Sizes, split_k: int | None = None) -> int:
         """What the entry stores in `workspace_size`; `split_k` is the config's if None."""
@@ -394,13 +385,7 @@ def _render(
     kernel: TemplateKernel | None = None,
     input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
-    if isinstance(config, GemmConfig):
-        defect = gemm_defect(config, problem)
-    elif isinstance(config, DirectConfig):
-        defect = direct_defect(config, problem)
-    else:
-        defect = skinny_defect(config, problem)
-    if defect is not None:
+    if (defect := config_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
     kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
     if not isinstance(config, SkinnyConfig) and template in _WHOLE:

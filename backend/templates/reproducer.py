@@ -20,20 +20,13 @@ from typing import Any
 
 from backend.counted import counted
 from backend.disk.safe import read_bytes
-from backend.errors import CacheUnreadable
+from backend.errors import CacheUnreadable, ConfigError, TemplateError
 from backend.model.ops import OPS, Op
 from backend.model.origin import any_toolchain, choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.templates.config import GemmConfig, SkinnyConfig, config_of
-from backend.templates.errors import ConfigError, TemplateError
-from backend.templates.problem import (
-    ACTIVATIONS,
-    DType,
-    Expr,
-    GemmProblem,
-    Operand,
-    broadcast_strides,
-)
+from backend.templates.operand import DType, Expr, Operand
+from backend.templates.problem import ACTIVATIONS, GemmProblem, broadcast_strides
 from backend.templates.rendering import Rendered, environment, render_gemm, render_skinny
 from backend.templates.triton.heuristics import ARCHES
 from backend.templates.triton.module_file import ENTRY, INTERPRETER

@@ -35,16 +35,16 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from backend.disk import trusted
-from backend.errors import UnsafePath
-from backend.toolchain import targets
-from backend.toolchain.errors import (
+from backend.errors import (
     CacheError,
     CompileError,
     CompileTimeoutError,
     KernelError,
     LoadError,
     MissingCompilerError,
+    UnsafePath,
 )
+from backend.toolchain import targets
 from backend.toolchain.target import (
     INCLUDE,
     CompileOptions,

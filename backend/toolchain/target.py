@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from backend.toolchain.errors import HeadersError
+from backend.errors import HeadersError
 
 _SUFFIXES = frozenset((".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ""))
 """What a compiler may be told to include; a header of C++'s own kind has no suffix."""

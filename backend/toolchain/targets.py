@@ -18,11 +18,12 @@ import platform
 import re
 import shlex
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.toolchain.errors import MissingCompilerError
+from backend.errors import CompileError, MissingCompilerError
 from backend.toolchain.target import (
     INCLUDE,
     Command,
@@ -35,6 +36,7 @@ from backend.toolchain.target import (
     file_times,
     first_on_path,
     output_of,
+    run,
     version_of,
 )
 
@@ -255,6 +257,28 @@ def commands(
 ) -> tuple[Command, ...]:
     """What to run, in this order, to make `output` from `source`."""
     return _COMMANDS[compiler.target.kind](compiler, source, output, options, include)
+
+
+_LINKS = ("-shared", "-lamdhip64", "-L", "-Wl,")
+
+
+def assembly(source: str, target: Target, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
+    """Compile a source to assembly, PTX for NVIDIA, and return the text. Raises ToolchainError."""
+    compiler = require(target)
+    with tempfile.TemporaryDirectory(prefix="rocm-tui-assembly-") as name:
+        folder = Path(name)
+        kernel, output = folder / "kernel.hip", folder / "kernel"
+        kernel.write_text(source, encoding="utf-8")
+        command = commands(compiler, kernel, output, options)[0]
+        result = Path(command[-1])
+        if compiler.driver != "zig":  # whose first command makes assembly already
+            command = tuple(word for word in command if not word.startswith(_LINKS))
+            command += ("-ptx",) if compiler.driver == "nvcc" else ("--cuda-device-only", "-S")
+        finished = run(command, options.timeout_seconds, folder)
+        if finished.code != 0 or not result.is_file():
+            errors = tuple(finished.text.splitlines()[:5])
+            raise CompileError(str(target), " ".join(command), errors, kernel, kernel)
+        return result.read_text(encoding="utf-8", errors="replace")
 
 
 def report(targets: Iterable[Target] = DEFAULT_TARGETS) -> list[TargetReport]:

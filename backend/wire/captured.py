@@ -1,4 +1,4 @@
-"""A captured graph's file: PyTorch's own repro format, and in front of it what Inductor was told.
+"""The file of a captured graph: what Inductor was given beside it, then PyTorch's own repro format.
 
     # rocm-tui graph: {"torch": "2.13.0", "kind": "inference", ...}
     import torch
@@ -18,6 +18,11 @@ fail in torch 2.13. No weight stands in it: they are drawn when it is run.
 
 A function of flex attention is a class within `__init__`: `class sdpa_mask0(torch.nn.Module): ...`,
 then `self.sdpa_mask0 = sdpa_mask0()`.
+
+A call of flex attention is captured alone too, as JSON in one line (`FlexCall`): Inductor's key has
+some tensors of a call, and the functions that change scores and that mask are part of every
+choice's source. `rocm-tui run` records it beside the key. Nothing of either text is ever run as
+Python.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.model.graph import GraphKind
+from backend.model.problem import TensorSpec
 from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 VERSION = 1
@@ -113,3 +119,50 @@ def head_of(text: str) -> Head:
     if head.version != VERSION:
         raise NotAHead(f"line 1: it is of version {head.version}, and only {VERSION} is known")
     return head
+
+
+MOST_FLEX_TEXT = 1 << 18
+"""Characters of a call; a function of 1,000 ops has about 80,000."""
+
+SCORE, MASK, JOINT = "score_mod", "mask_mod", "joint"
+"""The functions: of a score, of a mask, and of a score's gradient."""
+
+
+FUNCTIONS = {
+    "flex_attention": (SCORE, MASK),
+    "flex_attention_backward": (SCORE, JOINT, MASK),
+}
+"""By op of the graph, the functions in the order of its arguments."""
+
+
+class NotACall(Exception):
+    """A text is no call; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlexCall:
+    """`call` is `flex_attention(t0, t1, t2, score_mod, (1024, ..., mask_mod), 0.125, {...}, (t5,),
+    ())`: its op, and its arguments as literals, with the `tensors` by number and the `functions` by
+    name. Those are what PyTorch prints of a graph, with what it has of constants before it.
+
+    Where a call could not be written, `reason` says why, and there is nothing else.
+    """
+
+    call: str = ""
+    tensors: tuple[TensorSpec, ...] = ()
+    functions: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+
+def flex_text(call: FlexCall) -> str:
+    return dumps(to_json(call))
+
+
+def flex_call_of(text: str) -> FlexCall:
+    """The call of a text. Raises NotACall."""
+    if len(text) > MOST_FLEX_TEXT:
+        raise NotACall(f"it has more than {MOST_FLEX_TEXT:,} characters")
+    try:
+        return read(FlexCall, loads(text))
+    except WireError as error:
+        raise NotACall(str(error)) from error

@@ -33,13 +33,13 @@ def _answer(line: str, channel: int) -> None:
     try:
         words = dict(parse_job(line))
         answers = Answers(channel, words.get("id"), str(words.pop("token", "")))
-        between = _between()
-        if between is not None and between.stale():
+        boundary = _boundary()
+        if boundary is not None and boundary.stale():
             answers.stale()
             return
         result = _run(words, answers)
-        between = _between()
-        answers.result(result, between is not None and between.spent())
+        boundary = _boundary()
+        answers.result(result, boundary is not None and boundary.spent())
     except BadJob as error:
         answers.error(str(error))
     except BaseException as error:  # the outermost boundary of a job: the next one may go well
@@ -52,22 +52,21 @@ def _run(words: Words, answers: Answers) -> Words:
     job, mark = job_of(words), mark_argument(words)
     gc.disable()  # `begin` enables it: half a second of looking for garbage in torch's modules
     kind = importlib.import_module(f"backend.worker.jobs.{job.name}")
-    between = importlib.import_module("backend.worker.between_jobs")
-    between.begin()
-    boundary = importlib.import_module("backend.worker.device_hashes")
+    boundary = importlib.import_module("backend.worker.boundary")
+    boundary.begin()
     return to_json(boundary.run_here(kind.run, job, answers.progress, mark))
 
 
 def _tidy() -> None:
     """Once the answer is out, for the next job. Raises RuntimeError where there can be none."""
-    between = _between()
-    if between is not None:
-        between.tidy()
+    boundary = _boundary()
+    if boundary is not None:
+        boundary.tidy()
 
 
-def _between() -> Any:
-    """The module `between_jobs`, which loads torch; None before the first job."""
-    return sys.modules.get("backend.worker.between_jobs")
+def _boundary() -> Any:
+    """The module `boundary`, which loads torch; None before the first job."""
+    return sys.modules.get("backend.worker.boundary")
 
 
 def _private_jobs() -> TextIO:

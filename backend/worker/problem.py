@@ -20,16 +20,18 @@ from backend.disk.layout import Layout, cache_dir
 from backend.errors import InputsKeyInvalid
 from backend.inductor.hooks.templates import offer, schedule
 from backend.inductor.torch import tuning as torch_api
-from backend.model.convolution import NAMES, RESULTS, numbers
-from backend.model.convolution import OPS as CONVOLUTIONS
 from backend.model.ops import OPS, Op, is_flex
 from backend.model.options import (
     ATEN,
+    CONVOLUTION,
+    CONVOLUTION_RESULTS,
+    CONVOLUTIONS,
     FROZEN,
     TMA,
     TOLD,
     Options,
     agree,
+    numbers,
     of_hash,
     of_text,
     options,
@@ -111,10 +113,10 @@ _BACKWARD = {
 
 
 def convolution_settings(op: str, device: str) -> Mapping[str, object]:
-    """Those of Inductor that a program with one of `convolution.OPS` is compiled with. On a CPU
+    """Those of Inductor that a program with one of `CONVOLUTIONS` is compiled with. On a CPU
     only Inductor's Triton, for which there is Triton's interpreter, has choices for a backward
     pass."""
-    if op not in RESULTS:
+    if op not in CONVOLUTION_RESULTS:
         return _CONVOLUTION_SETTINGS
     return (
         _CONVOLUTION_SETTINGS | _BACKWARD | ({"cpu_backend": "triton"} if device == "cpu" else {})
@@ -126,10 +128,10 @@ def convolution_specs(
 ) -> tuple[TensorSpec, ...]:
     """The inputs of the program: in the backward pass also what its result is the gradient of, of
     which nothing but the sizes and the memory format count."""
-    if op not in RESULTS:
+    if op not in CONVOLUTION_RESULTS:
         return tuple(specs)
     one = specs[0]
-    sizes = numbers(given)[RESULTS[op]]
+    sizes = numbers(given)[CONVOLUTION_RESULTS[op]]
     return (*specs, TensorSpec(one.device, one.dtype, sizes, _strides(sizes, one), 0))
 
 
@@ -148,7 +150,7 @@ def convolution_function(op: str, given: Options) -> Any:
     the key's tensors and what the result is the gradient of."""
     values: dict[str, Any] = {name: list(found) for name, found in given}
     values |= {"transposed": any(values["transposed"]), "groups": values["groups"][0]}
-    options = [values[name] for name in NAMES]
+    options = [values[name] for name in CONVOLUTION]
     backward = torch.ops.aten.convolution_backward
 
     def function(x: Any, weight: Any, bias: Any = None) -> Any:
@@ -417,10 +419,5 @@ def asked_problem(job: TuneJob) -> Recipe:
 
 
 def contiguous(shape: Shape) -> Shape:
-    """The strides of a tensor whose rows lie one behind the other."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+    """Return the strides of a tensor whose rows lie one behind the other."""
+    return tuple(torch.empty(shape, device="meta").stride())

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from backend.cache import code
 from backend.cache.code import CompiledKernel, read_file
+from backend.errors import ConfigError
 from backend.model.choice import Choice, parse_config
 from backend.model.origin import (
     any_toolchain,
@@ -24,7 +25,6 @@ from backend.model.origin import (
     toolchain_of,
 )
 from backend.templates.config import config_of
-from backend.templates.errors import ConfigError
 from backend.toolchain import code_cache
 from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
 from backend.toolchain.resources import from_file as resources_of_file

@@ -18,7 +18,7 @@ from backend.cache import code
 from backend.cache import code as inductor
 from backend.cache.best_config import is_folder
 from backend.disk.layout import Layout
-from backend.errors import InputsKeyInvalid
+from backend.errors import InputsKeyInvalid, ToolchainError
 from backend.model.choice import Choice
 from backend.model.origin import own_template, template_of
 from backend.model.session import Session
@@ -26,10 +26,9 @@ from backend.model.tuning import Tuning
 from backend.templates.rendering import Rendered
 from backend.templates.reproducer import ReproducerError, kept_source, rebuild, write
 from backend.toolchain import targets
-from backend.toolchain.assembly import assembly
-from backend.toolchain.errors import ToolchainError
 from backend.toolchain.resources import Unknown
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
+from backend.toolchain.targets import assembly
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.session.kernel_resources import KernelResources, ResourceUse, of_triton

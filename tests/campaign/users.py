@@ -19,11 +19,11 @@ from pathlib import Path
 from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
+from backend.errors import LoadError
 from backend.model.problem import TuningKey
 from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
 from backend.toolchain import code_cache
-from backend.toolchain.errors import LoadError
 from tests.campaign import Figure
 from tests.campaign._as_user import FIRST, SECOND, as_user, shared_dir
 

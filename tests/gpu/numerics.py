@@ -23,13 +23,12 @@ from pathlib import Path
 
 import torch
 
+from backend.errors import TemplateError, ToolchainError
 from backend.templates.config import GemmConfig
-from backend.templates.errors import TemplateError
 from backend.templates.few_channels import direct_configs
 from backend.templates.heuristics import gemm_configs
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered
-from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import Target
 from tests.support import conv_lab, prologue_cases, template_cases
 from tests.support.gpu_lab import Gpu

@@ -11,7 +11,7 @@ import sympy
 import torch
 from hypothesis import strategies as st
 
-from backend.model.convolution import Options, options
+from backend.model.options import Options, options
 from backend.templates.config import DirectConfig, GemmConfig
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.operand import DType, Operand

@@ -20,7 +20,7 @@ from backend.inductor.torch import tuning as torch_api
 from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import MeasureJob, MeasureResult, VerifyJob, VerifyResult
-from backend.worker.device_hashes import run_here, why_not_offered
+from backend.worker.boundary import run_here, why_not_offered
 from backend.worker.jobs.verify import ProbeSelector
 from tests.support.device_program import make_up_h100s, tensor
 from tests.support.made_up_gpu import make_up_a_gpu

@@ -28,7 +28,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from backend.inductor.torch.captured import graph_text
 from backend.inductor.torch.compiling import call_text, compile_call
 from backend.inductor.torch.tuning import tuning_key
-from backend.worker.flex_call import read_call
+from backend.worker.flex_numbers import read_call
 from backend.worker.jobs.trial import compile_arm
 from backend.worker.trial.drawn import drawn_constants
 from backend.worker.trial.program import program_of

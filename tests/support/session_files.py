@@ -11,7 +11,8 @@ from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.model.origin import choice_hash, kernel_hash
 from backend.model.session import Session
 from backend.templates.heuristics import gemm_configs
-from backend.templates.problem import GemmProblem, Operand, Sizes
+from backend.templates.operand import Operand
+from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.rendering import render_gemm
 from backend.toolchain.target import cpu
 

@@ -15,7 +15,8 @@ from backend.model.ops import ITEM_BYTES
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import takes_boxes
-from backend.templates.problem import Activation, DType, GemmProblem, Operand
+from backend.templates.operand import DType, Operand
+from backend.templates.problem import Activation, GemmProblem
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.toolchain.target import Target
 from backend.toolchain.targets import DEFAULT_TARGETS

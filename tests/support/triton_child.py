@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from backend.templates.problem import Expr, Operand
+from backend.templates.operand import Expr, Operand
 from backend.templates.triton.choice import compile_choice, write_module
 from backend.templates.triton.module_file import load_module
 from tests.support.chains import evaluate

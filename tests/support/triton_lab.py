@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from backend.templates.problem import Operand
+from backend.templates.operand import Operand
 from backend.templates.triton.choice import CodeObject, TritonChoice
 from backend.templates.triton.gemm import TritonGemm
 

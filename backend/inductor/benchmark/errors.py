@@ -30,9 +30,15 @@ from typing import Any
 
 import torch
 
+from backend.errors import (
+    CompileError,
+    CompileTimeoutError,
+    KernelError,
+    ToolchainError,
+    TritonCompileError,
+    TritonError,
+)
 from backend.inductor.guard import describe
-from backend.templates.errors import TritonCompileError, TritonError
-from backend.toolchain.errors import CompileError, CompileTimeoutError, KernelError, ToolchainError
 
 
 class ChoiceError(RuntimeError):

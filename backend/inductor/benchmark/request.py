@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, Sequence
+import pickle
+import subprocess
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from backend.disk.layout import cache_dir
+from backend.errors import (
+    CompileError,
+    ToolchainError,
+    TritonCompileError,
+    TritonError,
+    UncompiledError,
+)
+from backend.inductor import child_python
 from backend.inductor.benchmark.errors import (
     ChoiceError,
     DeviceLost,
     NoDevice,
+    NotCompiled,
     OutOfMemory,
     choice_error,
 )
@@ -31,15 +42,19 @@ from backend.inductor.benchmark.tensors import (
     TensorPlan,
     check_untouched,
     make_inputs,
+    unused,
 )
 from backend.inductor.guard import describe
 from backend.inductor.hip.runtime import LoadedKernel, load_kernel
 from backend.inductor.torch import benchmarks
 from backend.inductor.torch.benchmarks import BenchmarkRequest
+from backend.inductor.triton.runtime import load_triton, store
 from backend.model.origin import kernel_hash
-from backend.templates.errors import TritonError, UncompiledError
+from backend.templates.triton import choice as compile_child
+from backend.templates.triton.choice import TritonChoice
+from backend.templates.triton.module_file import ENTRY, INTERPRETER
+from backend.templates.triton.module_file import toolchain as triton_toolchain
 from backend.toolchain import code_cache
-from backend.toolchain.errors import CompileError, ToolchainError
 from backend.toolchain.target import CompileOptions, parse_target
 
 
@@ -81,24 +96,30 @@ class BenchmarkDevice:
         return ""
 
 
-def benchmark_device(device: torch.device | str) -> BenchmarkDevice:
-    return BenchmarkDevice(torch.device(device))
+class Spec:
+    """A kernel to compile and load. `toolchain` names what compiles it."""
 
+    __slots__ = ()
+    source: str
+    entry: str
+    target: str
+    toolchain: str
 
-class Spec(Hashable, Protocol):
-    """What a request has to know of its kernel."""
-
     @property
-    def entry(self) -> str: ...
-    @property
-    def target(self) -> str: ...
-    @property
-    def hash_key(self) -> str: ...
-    @property
-    def toolchain(self) -> str: ...
+    def hash_key(self) -> str:
+        """The same wherever the same source is compiled for the same target."""
+        return kernel_hash(self.source, self.entry, self.target)
 
     def load(self) -> Any:
-        """What starts it. Raises ChoiceError."""
+        """Compile it or take it from a cache, and return what starts it. Raises ChoiceError."""
+        raise_known_failure(self)
+        try:
+            return self._load()
+        except (ToolchainError, TritonError, SyntaxError) as error:
+            raise not_compiled(self, error) from error
+
+    def _load(self) -> Any:
+        raise NotImplementedError
 
 
 _failed: dict[Spec, tuple[type[ChoiceError], str]] = {}
@@ -148,7 +169,7 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
 
     @property
     def place(self) -> BenchmarkDevice:
-        return benchmark_device(self.device)
+        return BenchmarkDevice(self.device)
 
     def precompile(self) -> None:
         """Fill the code cache. Raises ChoiceError."""
@@ -285,7 +306,7 @@ def answer(request: Any) -> BenchmarkAnswer:
 
 
 def _trouble(request: Any) -> str:
-    return benchmark_device(getattr(request, "device", "cpu")).trouble()
+    return BenchmarkDevice(torch.device(getattr(request, "device", "cpu"))).trouble()
 
 
 def forget() -> None:
@@ -296,7 +317,7 @@ def forget() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSpec:
+class KernelSpec(Spec):
     """A kernel to compile and how it is called; all that `load_kernel` needs. Of `options`, what is
     not in `load_keywords` is left as it is for every kernel."""
 
@@ -308,32 +329,22 @@ class KernelSpec:
     toolchain: str = ""
     options: CompileOptions = field(default_factory=CompileOptions)
 
-    def load(self) -> LoadedKernel:
-        """Compile it or take it from the cache. Raises ChoiceError."""
-        raise_known_failure(self)
-        try:
-            return load_kernel(
-                self.source,
-                entry=self.entry,
-                target=self.target,
-                pointers=self.pointers,
-                integers=self.integers,
-                toolchain=self.toolchain,
-                **load_keywords(self.options),
-            )
-        except ToolchainError as error:
-            raise not_compiled(self, error) from error
+    def _load(self) -> LoadedKernel:
+        return load_kernel(
+            self.source,
+            entry=self.entry,
+            target=self.target,
+            pointers=self.pointers,
+            integers=self.integers,
+            toolchain=self.toolchain,
+            **load_keywords(self.options),
+        )
 
     def compiled(self) -> bool:
         """Compile it and load nothing; whether the cache had it. Raises ToolchainErrors."""
         target, root = parse_target(self.target), cache_dir()
         options = self.options
         return code_cache.compile(self.source, target, options, cache_root=root).from_cache
-
-    @property
-    def hash_key(self) -> str:
-        """The same wherever the same source is compiled for the same target."""
-        return kernel_hash(self.source, self.entry, self.target)
 
 
 def load_keywords(options: CompileOptions) -> dict[str, Any]:
@@ -350,3 +361,113 @@ def toolchain_for(source: str, target: str, options: CompileOptions = CompileOpt
     if made is None:
         raise UncompiledError(f"no compiler for {target}, and this kernel was not compiled before")
     return made
+
+
+# Kernels in Triton
+
+COMPILE_SECONDS = 300.0
+"""Of these kernels the slowest take a few seconds each."""
+
+_COMPILE = f"from {compile_child.__name__} import main; sys.exit(main())"
+
+
+@dataclass(frozen=True, slots=True)
+class TritonSpec(Spec):
+    """A module and what it is compiled for; `name` is that of its file. Triton brings its compiler
+    along."""
+
+    source: str
+    name: str
+    target: str
+    entry: str = ENTRY
+    toolchain: str = field(default_factory=triton_toolchain)
+
+    def _load(self) -> Callable[..., None]:
+        return load_triton(self.source, name=self.name, target=self.target)
+
+
+_compiled: set[TritonSpec] = set()
+
+
+class TritonBenchmarkRequest(ROCmBenchmarkRequest):
+    """As for a kernel in HIP, but `launch` takes tensors: a, b, extras, output, workspace, sizes.
+
+    `workspace_size` is in bytes. Triton finds what `precompile` made in its own cache, if a launch
+    asks for the same.
+    """
+
+    spec: TritonSpec
+
+    def __init__(
+        self,
+        spec: TritonSpec,
+        choice: TritonChoice,
+        input_tensor_meta: Sequence[Any],
+        output_tensor_meta: Any,
+        sizes: Sequence[int],
+        workspace_size: int,
+        reference: Reference | None,
+    ) -> None:
+        super().__init__(spec, input_tensor_meta, output_tensor_meta, sizes, reference)
+        self.choice = choice
+        self.workspace_size = workspace_size
+
+    def precompile(self) -> None:
+        """For a GPU, in a process of its own; the interpreter compiles nothing. Raises
+        ChoiceError."""
+        if self.spec.target == INTERPRETER:
+            return
+        if self.spec not in _compiled:
+            self.compile_ahead()
+
+    def compile_ahead(self) -> bool:
+        """Compile it, whether it is here to be launched or not; whether Triton's cache had all of
+        it. Raises ChoiceError."""
+        raise_known_failure(self.spec)
+        try:
+            found = _compile_apart(self.choice)
+        except TritonCompileError as error:
+            raise not_compiled(self.spec, error) from error
+        _compiled.add(self.spec)
+        return found
+
+    def update_workspace_size(self) -> int:
+        return self.workspace_size
+
+    def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
+        """A function that starts the kernels once."""
+        launch = self.spec.load()
+        factors = len(self.choice.inputs)
+        extras = input_tensors[factors:] if self.choice.extras else ()
+        tensors = [*input_tensors[:factors], *extras, out]
+        if size := self.update_workspace_size():
+            dtype = getattr(torch, self.choice.sums)
+            count = size // dtype.itemsize
+            tensors.append(torch.full((count,), unused(dtype), dtype=dtype, device=out.device))
+        return functools.partial(launch, *tensors, *self.extra_args)
+
+
+def _compile_apart(choice: TritonChoice) -> bool:
+    """Whether Triton's cache had all of it; else it has now. Raises TritonCompileError, and
+    NotCompiled where it had no time, or was ended."""
+    try:
+        done = subprocess.run(
+            child_python.command(_COMPILE),
+            input=pickle.dumps((choice, store())),
+            capture_output=True,
+            env=child_python.environment(),
+            timeout=COMPILE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        reason = f"Triton did not compile it within {COMPILE_SECONDS:g} s"
+        raise NotCompiled(reason) from None
+    if done.returncode < 0:
+        raise NotCompiled(f"Triton's process died of signal {-done.returncode}")
+    said = done.stdout.decode(errors="replace").strip()
+    if not done.returncode:
+        return said == compile_child.FOUND
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else "it said nothing"
+    raise TritonCompileError(
+        said or f"Triton's process ended with status {done.returncode}: {last}"
+    )

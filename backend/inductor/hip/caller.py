@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from backend.errors import TemplateError, ToolchainError
 from backend.inductor.benchmark.errors import ChoiceError, ErrorFromChoice
 from backend.inductor.benchmark.process import benchmark as benchmark_apart
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest, plan_of
@@ -30,8 +31,6 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.origin import choice_hash
 from backend.model.problem import TuningKey
 from backend.pins.graphs.text import OwnChoice
-from backend.templates.errors import TemplateError
-from backend.toolchain.errors import ToolchainError
 
 
 class ROCmTemplateBuffer(torch_graph.TemplateBuffer):  # type: ignore[misc]

@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 
+from backend.errors import ExpressionError
 from backend.inductor.hip.loops import (
     BATCH,
     LINE,
@@ -29,7 +30,6 @@ from backend.inductor.hip.loops import (
 from backend.inductor.hip.operands import STORED, operand_of, stored_dtype
 from backend.inductor.torch import pointwise
 from backend.inductor.torch.graph import Node
-from backend.templates.errors import ExpressionError
 from backend.templates.expressions import ChainBuilder, Value
 from backend.templates.fusion import Access, Epilogue, FactorSource, Prologue, Store, place_value
 from backend.templates.operand import DType, Expr, Operand, vector_width

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import sympy
 
 from backend.counted import counted
-from backend.templates.errors import ExpressionError
+from backend.errors import ExpressionError
 
 
 @dataclass(frozen=True, slots=True)

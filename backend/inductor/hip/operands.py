@@ -9,38 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
+from backend.errors import ExpressionError, UnsupportedProblemError
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import pointwise
 from backend.inductor.torch.graph import Node
-from backend.templates.errors import ExpressionError, UnsupportedProblemError
-from backend.templates.operand import VECTOR_BYTES, DType, Operand
+from backend.templates.operand import ACC, VECTOR_BYTES, DType, Operand
 from backend.templates.problem import Activation
 
 DTYPES: dict[torch.dtype, DType] = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.float8_e4m3fn: "float8_e4m3fn",
-    torch.float8_e4m3fnuz: "float8_e4m3fnuz",
-    torch.float8_e5m2: "float8_e5m2",
-    torch.float8_e5m2fnuz: "float8_e5m2fnuz",
-    torch.int8: "int8",
-    torch.int32: "int32",
+    getattr(torch, name): name for name in get_args(DType) if name in ACC or name == "int32"
 }
 """Of factors, biases and products."""
-STORED: dict[torch.dtype, DType] = {
-    **DTYPES,
-    torch.int16: "int16",
-    torch.int64: "int64",
-    torch.uint8: "uint8",
-    torch.bool: "bool",
-}
-"""Of what a kernel may read and write beside them."""
+STORED: dict[torch.dtype, DType] = {getattr(torch, name): name for name in get_args(DType)}
+"""Of all that a kernel may read and write."""
 
 
 def operand_of(name: str, node: Node, dtypes: Mapping[torch.dtype, DType] = DTYPES) -> Operand:

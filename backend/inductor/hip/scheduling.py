@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backend.errors import ExpressionError, TemplateError
 from backend.inductor.guard import failure_text, quietly, say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer
 from backend.inductor.hip.fusion import ComputedFactor, Fused, compute
@@ -21,7 +22,6 @@ from backend.inductor.hip.operands import write_aten
 from backend.inductor.hip.template import GraphKernel
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import pointwise
-from backend.templates.errors import ExpressionError, TemplateError
 
 
 class ROCmCPPScheduling:

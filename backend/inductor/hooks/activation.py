@@ -44,7 +44,7 @@ def autoload() -> None:
             when_imported(versions.AUTOTUNER, shielded(lost, _log_inductor_launches))
             if not environment.run_info().get("run"):  # it is looked at, and recorded by nobody
                 return
-        activate(templates=environment.templates_wanted())
+        activate(templates=environment.is_on(environment.TEMPLATES))
     except Exception as error:  # the outermost boundary: `import torch` must go on
         _say_off(error)
 
@@ -143,7 +143,7 @@ def _install() -> None:
         from backend.inductor.hooks import selector  # heavy: Inductor
 
         selector.install()
-        if environment.check_wanted():
+        if environment.is_on(environment.CHECK):
             from backend.inductor.hooks import templates  # heavy: all of our choices
 
             templates.install_checks()

@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from backend.disk.layout import cache_dir
-from backend.inductor.hooks.environment import templates_wanted
+from backend.errors import TritonMissingError
+from backend.inductor.hooks.environment import TEMPLATES, is_on
 from backend.inductor.torch import tuning as torch_api
-from backend.templates.errors import TritonMissingError
 from backend.templates.triton.module_file import triton
 from backend.toolchain import code_cache, targets
 from backend.toolchain.code_cache import toolchain_of
@@ -71,14 +71,10 @@ def requested(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         if asked in _STOCK:
             asked = [name for name in asked if name != ("TRITON" if kind == "cpu" else "CPP")]
         names += [mark + name for name in asked]
-    if templates_wanted(env) or _templates_on():
+    on = getattr(torch_api.selector(), "offers_templates", False)  # the program has turned them on
+    if on or is_on(TEMPLATES, env):
         names.append("ROCM")
     return tuple(dict.fromkeys(names))
-
-
-def _templates_on() -> bool:
-    """Whether the program itself has turned our templates on."""
-    return bool(getattr(torch_api.selector(), "offers_templates", False))
 
 
 def absent(names: Collection[str], machine: BackendFacts) -> tuple[str, ...]:
@@ -174,35 +170,28 @@ def _ck(machine: BackendFacts) -> str:
     return next(broken, "")
 
 
+def _nvidia(
+    why_not: Callable[[BackendFacts], str],
+) -> Callable[[BackendFacts], str]:
+    """Return the reason against a backend for NVIDIA's GPUs, which `why_not` gives on one."""
+
+    def reason(machine: BackendFacts) -> str:
+        other = machine.hip or machine.kind == "cpu"
+        return "it is for GPUs of NVIDIA's" if other else why_not(machine)
+
+    return reason
+
+
 def _cutlass(machine: BackendFacts) -> str:
-    if machine.hip or machine.kind == "cpu":
-        return "it is for GPUs of NVIDIA's"
     if not Path(machine.cutlass_dir, "python", "cutlass_library").is_dir():
         return f"there is no CUTLASS in {machine.cutlass_dir or 'cutlass.cutlass_dir'}"
     return _too_small(machine)
 
 
 def _cutedsl(machine: BackendFacts) -> str:
-    if machine.hip or machine.kind == "cpu":
-        return "it is for GPUs of NVIDIA's"
     if machine.major != 10:
         return f"it is for Blackwell GPUs, not for {machine.arch}"
     return machine.missing("cutlass")
-
-
-def _nvgemm(machine: BackendFacts) -> str:
-    if machine.hip or machine.kind == "cpu":
-        return "it is for GPUs of NVIDIA's"
-    return machine.missing("cutlass") or machine.missing("cutlass_api")
-
-
-def _cpp(machine: BackendFacts) -> str:
-    return "" if machine.kind == "cpu" else "its templates are for CPUs"
-
-
-def _rocm(machine: BackendFacts) -> str:
-    """Our templates in Triton need no compiler of ours, so this says why there are no others."""
-    return no_library(machine.template_target)
 
 
 def _bare(arch: str) -> str:
@@ -213,11 +202,12 @@ _REASONS: Mapping[str, Callable[[BackendFacts], str]] = {
     "TRITON": _triton,
     "CK": _ck,
     "CKTILE": _ck,
-    "CUTLASS": _cutlass,
-    "CUTEDSL": _cutedsl,
-    "NVGEMM": _nvgemm,
-    "CPP": _cpp,
-    "ROCM": _rocm,
+    "CUTLASS": _nvidia(_cutlass),
+    "CUTEDSL": _nvidia(_cutedsl),
+    "NVGEMM": _nvidia(lambda gpu: gpu.missing("cutlass") or gpu.missing("cutlass_api")),
+    "CPP": lambda machine: "" if machine.kind == "cpu" else "its templates are for CPUs",
+    # Our templates in Triton need no compiler of ours: this says why there are no others.
+    "ROCM": lambda machine: no_library(machine.template_target),
 }
 
 

@@ -79,24 +79,9 @@ def rank(env: Mapping[str, str] = os.environ) -> int | None:
     return None
 
 
-def _is_on(name: str, env: Mapping[str, str]) -> bool:
+def is_on(name: str, env: Mapping[str, str] = os.environ) -> bool:
+    """Whether a variable such as `TEMPLATES` is set, and not to 0."""
     return env.get(name, "") not in ("", "0")
-
-
-def templates_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    return _is_on(TEMPLATES, env)
-
-
-def all_devices_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    return _is_on(ALL_DEVICES, env)
-
-
-def check_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    return _is_on(CHECK, env)
-
-
-def capture_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    return _is_on(CAPTURE, env)
 
 
 def shares_wanted(env: Mapping[str, str] = os.environ) -> bool:

@@ -31,10 +31,10 @@ from backend.errors import CacheUnreadable, StoreError
 from backend.inductor.guard import Stock, beside, quietly, shielded, when_aside
 from backend.inductor.hooks import tuning_watch
 from backend.inductor.hooks.calls import SKIPPED, SKIPPED_CUDAGRAPHS, GraphCalls
-from backend.inductor.hooks.environment import capture_wanted, home
+from backend.inductor.hooks.environment import CAPTURE, home, is_on
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.torch import captured, compiled, state, tuning
-from backend.inductor.torch.compiled import CompiledGraph, GraphFacts
+from backend.inductor.torch import captured, compiling, state, tuning
+from backend.inductor.torch.compiling import GraphFacts, ReadyGraph
 from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.wire.captured import MOST_BYTES
@@ -248,7 +248,7 @@ class GraphWatch:
     def compile(self, stock: Stock, gm: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Run the stock function that compiles one graph, and record the graph."""
         taken = None
-        if capture_wanted():
+        if is_on(CAPTURE):
             with quietly("a graph is not captured"):
                 taken = of_compile(gm, example_inputs, kwargs)
         with tuning_watch.compiling() as this:
@@ -259,7 +259,7 @@ class GraphWatch:
                 self._add(this.graph, uses, taken, tuning.wants_tuning())
         return result
 
-    def ready(self, graph: CompiledGraph) -> None:
+    def ready(self, graph: ReadyGraph) -> None:
         """Record a graph that may be called from now on."""
         this = tuning_watch.current()
         if this is not None:
@@ -269,15 +269,15 @@ class GraphWatch:
 
     def _add(
         self,
-        compiled_graph: CompiledGraph,
+        compiled_graph: ReadyGraph,
         uses: tuple[TuningUse, ...],
         taken: object | None,
         max_autotune: bool,
     ) -> None:
         if self._off:
             return
-        facts = compiled.facts_of(compiled_graph)
-        graph = graph_of(facts, compiled.place_in_program())
+        facts = compiling.facts_of(compiled_graph)
+        graph = graph_of(facts, compiling.place_in_program())
         graph = replace(graph, tunings=self._known(graph, uses), max_autotune=max_autotune)
         if taken is not None:
             with quietly("a graph is not captured"):
@@ -291,7 +291,7 @@ class GraphWatch:
             elif entry.graph != (graph := replace(graph, title=entry.graph.title)):
                 entry.graph = graph
                 entry.g = self._number(entry)
-        compiled.wrap_calling(compiled_graph, entry.calls.wrap)
+        compiling.wrap_calling(compiled_graph, entry.calls.wrap)
 
     def _known(self, graph: Graph, uses: tuple[TuningUse, ...]) -> tuple[TuningUse, ...]:
         """Return the tunings of a graph: as seen now, else as an earlier process saw them."""
@@ -315,9 +315,9 @@ class GraphWatch:
         stream = None
         if kind == "cuda":
             if not self._captures_watched:
-                compiled.watch_captures()
+                compiling.watch_captures()
                 self._captures_watched = True
-            stream = compiled.StreamTimes(facts.device or "cuda")
+            stream = compiling.StreamTimes(facts.device or "cuda")
         return GraphCalls(
             stream=stream,
             host=kind == "cpu",
@@ -391,7 +391,7 @@ class GraphWatch:
 def install(recorder: Recorder) -> None:
     """Watch the graphs of this process; once, as soon as Inductor's compiler has been imported."""
     watch = GraphWatch(recorder)
-    compiled.watch_ready(shielded(UNRECORDED, watch.ready))
+    compiling.watch_ready(shielded(UNRECORDED, watch.ready))
 
     def wrap(stock: Callable[..., Any]) -> Callable[..., Any]:
         def compile_graph(*args: Any, **kwargs: Any) -> Any:
@@ -399,6 +399,6 @@ def install(recorder: Recorder) -> None:
 
         return compile_graph
 
-    compiled.wrap_compiling(wrap)
-    if capture_wanted():
+    compiling.wrap_compiling(wrap)
+    if is_on(CAPTURE):
         install_captures()

@@ -27,7 +27,7 @@ from backend.cache.lookup import TunedCache
 from backend.cache.variants import ChoiceVariants, for_devices, write_modules
 from backend.errors import UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once
-from backend.inductor.hooks.environment import all_devices_wanted
+from backend.inductor.hooks.environment import ALL_DEVICES, is_on
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.pins.holders import pinned_choices
@@ -185,7 +185,7 @@ class TunedLookup(torch_api.LazySystem):
 
     def _insert(self, stock: Stock, local_cache: dict[str, Any]) -> None:
         cache, news = self._tuned(), without_blameless_failures(written(local_cache))
-        if all_devices_wanted():
+        if is_on(ALL_DEVICES):
             with quietly("times are not taken over for other devices"):
                 news = for_all_devices(news, cache.view(), cache.path.parent.parent)
         try:

@@ -112,7 +112,7 @@ class Recorder:
         self._put(SessionStarted(session))
         if not self._registered:
             self._registered = True
-            atexit.register(self._end, os.getpid())
+            atexit.register(self.end_in, os.getpid())
 
     def write(self, event: Event) -> None:
         with self._lock:
@@ -125,9 +125,6 @@ class Recorder:
 
     def end_in(self, pid: int) -> None:
         """End the session if this is the process `pid`. Calling it again does nothing."""
-        self._end(pid)
-
-    def _end(self, pid: int) -> None:
         with guard.quietly("the end of the session is not recorded"):
             if pid != os.getpid():
                 return
@@ -237,13 +234,6 @@ def record_import() -> None:
 def watch_compiles() -> None:
     """Record from now on when torch compiles."""
     versions.watch_compiles(
-        shielded(UNRECORDED, _compile_begun), shielded(UNRECORDED, _compile_ended)
+        shielded(UNRECORDED, lambda: recorder().begin(ActivityChanged(time.time(), "compiling"))),
+        shielded(UNRECORDED, lambda: recorder().write(ActivityChanged(time.time(), "running"))),
     )
-
-
-def _compile_begun() -> None:
-    recorder().begin(ActivityChanged(time.time(), "compiling"))
-
-
-def _compile_ended() -> None:
-    recorder().write(ActivityChanged(time.time(), "running"))

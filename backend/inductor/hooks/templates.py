@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from backend.errors import UnsupportedProblemError
 from backend.inductor.benchmark import process
 from backend.inductor.benchmark.errors import (
     ChoiceError,
@@ -28,7 +29,7 @@ from backend.inductor.benchmark.errors import (
 )
 from backend.inductor.benchmark.tensors import Arrange, OpInputs, unread_results
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import convolution, other_products
+from backend.inductor.hip import other_products
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
@@ -42,9 +43,10 @@ from backend.inductor.hip.caller import (
     unpacked_tensors,
     unpacked_weight,
 )
-from backend.inductor.hip.convolution import ROCmConvTemplate, ROCmDirectConvTemplate
 from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.other_products import (
+    ROCmConvTemplate,
+    ROCmDirectConvTemplate,
     ROCmGroupedTemplate,
     ROCmInt8WeightTemplate,
     ROCmSkinnyInt8WeightTemplate,
@@ -53,7 +55,7 @@ from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.hooks import lookup
 from backend.inductor.hooks.backends import no_library, template_target
-from backend.inductor.hooks.environment import check_wanted
+from backend.inductor.hooks.environment import CHECK, is_on
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.hooks.tuning_watch import tuning_of_any
 from backend.inductor.result_checks import OpSpec, ResultCheck, check_of, op_spec_of
@@ -68,7 +70,6 @@ from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
 from backend.templates.ck import ck_configs
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.few_channels import direct_configs
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
@@ -107,7 +108,7 @@ class CheckingSelector(torch_api.LazySelector):
     def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = stock(choices, *args, **kwargs)
         aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
-        if check_wanted() and aten is not None:
+        if is_on(CHECK) and aten is not None:
             inputs, output = tensors.get_benchmark_tensors(True).unpack()
             aten.benchmark(*inputs, out=output)
             asked = asked_in(choices, output.shape)
@@ -277,7 +278,7 @@ RULES = {
     "grouped_mm": OpRule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
     "convolution": OpRule(
         OPS["convolution"],
-        convolution.factors,
+        other_products.convolution_factors,
         template=ROCmConvTemplate,
         direct=ROCmDirectConvTemplate,
     ),

@@ -25,9 +25,19 @@ from torch._inductor.virtualized import V
 
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller, StockSelector, Timings, deferred, is_extern
-from backend.model.convolution import NAMES, OPS, RESULTS, TENSORS
-from backend.model.convolution import of_values as of_convolution
-from backend.model.options import FROZEN, TMA, TOLD, Options, of_values, options
+from backend.model.options import (
+    CONVOLUTION,
+    CONVOLUTION_RESULTS,
+    CONVOLUTION_TENSORS,
+    CONVOLUTIONS,
+    FROZEN,
+    TMA,
+    TOLD,
+    Options,
+    convolution_of_values,
+    of_values,
+    options,
+)
 from backend.templates.triton.module_file import interpreter_on
 
 Run = Callable[[], object]
@@ -56,8 +66,8 @@ def options_of(op: str, choices: Sequence[ChoiceCaller], inputs: Sequence[Node])
     tells all, or where neither tells."""
     names = TOLD.get(op, ())
     called = next((choice.kwargs for choice in choices if is_extern(choice)), None)
-    if op in OPS:
-        return of_convolution(_in_graph(op) if called is None else called, op) or ()
+    if op in CONVOLUTIONS:
+        return convolution_of_values(_in_graph(op) if called is None else called, op) or ()
     given = dict(of_values(op, {**_in_call(), **(called or {})}))
     constants = getattr(V.graph, "constants", {})
     frozen = tuple(at for at, node in enumerate(inputs) if node.get_name() in constants)
@@ -90,7 +100,7 @@ def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
     """Where ATen has no choice, what the op is without: `pointwise` then is empty, if not known."""
     kwargs = next((choice.kwargs for choice in choices if is_extern(choice)), None)
     if op.startswith("convolution"):
-        return ExternOptions(of_convolution(kwargs or {}) or ())
+        return ExternOptions(convolution_of_values(kwargs or {}) or ())
     if not op.startswith("linear_"):
         return ExternOptions()
     if kwargs is None:
@@ -123,12 +133,18 @@ def _in_graph(op: str) -> Mapping[str, Any]:
     node: Any = getattr(V.graph, "current_node", None)
     target, aten = getattr(node, "target", None), torch.ops.aten
     if op == "convolution" and target is aten.convolution.default:
-        return dict(zip(NAMES, node.args[TENSORS:], strict=False))
-    if op in RESULTS and target is aten.convolution_backward.default:
+        return dict(zip(CONVOLUTION, node.args[CONVOLUTION_TENSORS:], strict=False))
+    if op in CONVOLUTION_RESULTS and target is aten.convolution_backward.default:
         _, image, weight, _, *given = node.args
         result = weight if op == "convolution_bwd_weight" else image
         sizes = list(result.meta["val"].shape)
-        return dict(zip((*NAMES, RESULTS[op]), (*given[: len(NAMES)], sizes), strict=True))
+        return dict(
+            zip(
+                (*CONVOLUTION, CONVOLUTION_RESULTS[op]),
+                (*given[: len(CONVOLUTION)], sizes),
+                strict=True,
+            )
+        )
     return {}
 
 

@@ -16,7 +16,7 @@ from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import Identity, ModularIndexing
 
-from backend.templates.errors import ExpressionError
+from backend.errors import ExpressionError
 from backend.templates.expressions import ChainBuilder, Value
 
 Load = Callable[[str, sympy.Expr], Value]

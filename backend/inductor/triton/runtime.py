@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backend.disk.layout import Layout, cache_dir
-from backend.errors import StoreError
-from backend.templates.errors import TritonError
+from backend.errors import StoreError, TritonError
 from backend.templates.triton.module_file import (
     ENTRY,
     INTERPRET,

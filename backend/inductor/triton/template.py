@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from backend.errors import ConfigError
+from backend.inductor.benchmark.request import TritonBenchmarkRequest, TritonSpec
 from backend.inductor.child_python import importing
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller, generated
@@ -29,8 +31,6 @@ from backend.inductor.torch import benchmarks
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
-from backend.inductor.triton.request import TritonBenchmarkRequest, TritonSpec
-from backend.templates.errors import ConfigError
 from backend.templates.heuristics import pays
 from backend.templates.triton import heuristics
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from backend.errors import InputsKeyInvalid
-from backend.model import convolution
-from backend.model.options import Options, agree
+from backend.model.options import Options, agree, convolution_of_constants, of_hash
 from backend.model.origin import extern_name, is_own, kind_of
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.pins.graphs.parts import Dim, GraphCall, GraphTensor, WrapperKernel
@@ -272,8 +271,8 @@ class WantedChoice:
     def _possible(self) -> set[Options]:
         if self.op != "convolution":
             return set()
-        told = convolution.of_hash(self.hash) or convolution.of_constants(self.constants)
-        return {told} if told else {convolution.of_hash(name) for name in self.rivals} - {()}
+        told = of_hash("convolution", self.hash) or convolution_of_constants(self.constants)
+        return {told} if told else {of_hash("convolution", name) for name in self.rivals} - {()}
 
     @property
     def externs(self) -> set[str]:
@@ -408,7 +407,7 @@ def _linked(
     for kernel in graph.templates:
         if not kernel.nodes & names:
             continue
-        if not agree(convolution.of_constants(dict(kernel.config)), wanted.options):
+        if not agree(convolution_of_constants(dict(kernel.config)), wanted.options):
             continue
         sure = len(kernel.nodes.intersection(alike)) == 1
         if sure or (called < len(names) and launch_fits(kernel, wanted.specs)):

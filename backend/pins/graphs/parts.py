@@ -29,8 +29,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backend.disk.safe import open_regular
-from backend.model import convolution
-from backend.model.options import Options
+from backend.model.options import Options, convolution_of_arguments
 from backend.model.origin import kind_of
 
 Dim = int | None
@@ -226,7 +225,7 @@ def options_of(op: str, arguments: str) -> Options:
     """What a call of `op` was given beside tensors, as far as its text says."""
     if op != "convolution":
         return ()
-    return convolution.of_arguments(split_arguments(arguments))
+    return convolution_of_arguments(split_arguments(arguments))
 
 
 def op_name(target: str) -> str:

@@ -26,15 +26,15 @@ from typing import Any
 import jinja2
 import sympy
 
-from backend.model.ops import ITEM_BYTES
-from backend.templates.errors import (
+from backend.errors import (
     ConfigError,
     HookError,
     TemplateError,
     TritonCompileError,
     TritonMissingError,
 )
-from backend.templates.problem import Expr, Operand
+from backend.model.ops import ITEM_BYTES
+from backend.templates.operand import Expr, Operand
 from backend.templates.triton.kernel import (
     Argument,
     PartialRender,

@@ -10,20 +10,12 @@ from typing import Literal
 
 import sympy
 
-from backend.templates.errors import ConfigError, UnsupportedProblemError
+from backend.errors import ConfigError, UnsupportedProblemError
 from backend.templates.expressions import ChainBuilder
 from backend.templates.fusion import Access, Epilogue, Prologue, Store, plain
 from backend.templates.operand import ACC as SUMS
-from backend.templates.problem import (
-    LARGEST_SIZE,
-    DType,
-    Expr,
-    GemmProblem,
-    Operand,
-    broadcast_strides,
-    check_factors,
-    check_sums,
-)
+from backend.templates.operand import LARGEST_SIZE, DType, Expr, Operand
+from backend.templates.problem import GemmProblem, broadcast_strides, check_factors, check_sums
 from backend.templates.triton.choice import (
     RenderedKernel,
     TritonChoice,

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from backend.errors import ConfigError
 from backend.model.ops import ITEM_BYTES
-from backend.templates.errors import ConfigError
-from backend.templates.problem import Expr
+from backend.templates.operand import Expr
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm
 from backend.toolchain.target import GPU_ARCHES, GpuArch
@@ -37,18 +37,6 @@ class TritonArch:
     """2 loads the next block while this one is used, 3 the one after it too: if LDS has room."""
     direct_to_lds: bool = False
     """Loads go to LDS without a stop in registers, so that LDS holds every stage."""
-
-    @property
-    def compute_units(self) -> int:
-        return self.gpu.compute_units
-
-    @property
-    def xcds(self) -> int:
-        return self.gpu.xcds
-
-    @property
-    def lds(self) -> int:
-        return self.gpu.unit.lds
 
 
 ARCHES = {
@@ -125,7 +113,7 @@ def fits(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> boo
         registers(config, shape.item_bytes, narrow=True),
         words(shape.item_bytes) * _sums(config) * 8 // 3,
     )
-    return lds_bytes(config, shape.item_bytes, arch) <= arch.lds and needed <= allowed
+    return lds_bytes(config, shape.item_bytes, arch) <= arch.gpu.unit.lds and needed <= allowed
 
 
 def lds_bytes(config: TritonGemmConfig, item_bytes: int, arch: TritonArch) -> int:
@@ -157,9 +145,11 @@ def words(item_bytes: int) -> int:
 def estimated_clocks(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> float:
     """Good for an order, not for a time: rounds of programs, bound by sums, by L2 or by LDS."""
     programs = _programs(config, shape) * config.split_k
-    fit = min(8 // config.num_warps or 1, arch.lds // lds_bytes(config, shape.item_bytes, arch))
-    resident = max(1, min(fit, -(-programs // arch.compute_units)))
-    rounds = -(-programs // (arch.compute_units * resident))
+    fit = min(
+        8 // config.num_warps or 1, arch.gpu.unit.lds // lds_bytes(config, shape.item_bytes, arch)
+    )
+    resident = max(1, min(fit, -(-programs // arch.gpu.compute_units)))
+    rounds = -(-programs // (arch.gpu.compute_units * resident))
     k_blocks = -(-_blocks(shape.k, config.block_k) // config.split_k)
     busy = min(1.0, config.num_warps * resident / SIMDS)
     waves_m, waves_n = _waves(config)
@@ -226,7 +216,7 @@ def _tuned(
     waves = 2 if base.num_warps >= 4 and registers(base, shape.item_bytes) <= 200 else 0
     for split in _splits(base, shape, arch):
         programs = _programs(base, shape) * split
-        xcds = arch.xcds if programs >= 2 * arch.xcds else 1
+        xcds = arch.gpu.xcds if programs >= 2 * arch.gpu.xcds else 1
         config = replace(base, group_m=group, waves_per_eu=waves, split_k=split, xcds=xcds)
         yield config
         # 32 wide tiles halve the matrix instructions, at a longer latency: for waves with many of
@@ -256,7 +246,7 @@ def _splits(base: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> tu
     """
     programs = _programs(base, shape)
     k_blocks = _blocks(shape.k, base.block_k)
-    most = min(16, arch.compute_units // programs, k_blocks // 4)
+    most = min(16, arch.gpu.compute_units // programs, k_blocks // 4)
     return (1,) if most < 2 else (1, 2 ** int(math.log2(most)))
 
 

@@ -16,10 +16,10 @@ import sympy
 from sympy.printing.printer import Printer
 
 from backend.counted import counted
-from backend.templates.errors import ExpressionError, HookError
+from backend.errors import ExpressionError, HookError
 from backend.templates.expressions import TRITON_VALUE, ChainStep, in_triton
 from backend.templates.fusion import Access, Epilogue, FactorSource, Prologue
-from backend.templates.problem import Expr, Operand
+from backend.templates.operand import Expr, Operand
 
 _MARK = re.compile(r"@@([A-Z][A-Z0-9_]*)@@")
 

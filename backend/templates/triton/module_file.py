@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from backend.disk import trusted
-from backend.templates.errors import TritonCompileError, TritonMissingError
+from backend.errors import TritonCompileError, TritonMissingError
 
 ENTRY = "launch"
 """The function of a module that is called."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from backend.counted import counted
+from backend.errors import ToolchainError
 from backend.inductor.benchmark.errors import ChoiceError
 from backend.inductor.benchmark.request import KernelSpec
 from backend.inductor.hip.caller import offerable
@@ -26,7 +27,6 @@ from backend.inductor.torch import tuning as torch_api
 from backend.model.events import Event
 from backend.processes.shared import ChoiceMark
 from backend.toolchain import targets
-from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import amdgpu
 from backend.wire.jobs import CompileJob, CompileResult, Gpu, TuneJob
 from backend.worker.problem import (

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from backend.counted import counted
 from backend.inductor.benchmark.errors import WrongResult
-from backend.inductor.benchmark.request import benchmark_device
+from backend.inductor.benchmark.request import BenchmarkDevice
 from backend.inductor.hooks import recording
 from backend.inductor.result_checks import (
     Exact,
@@ -31,7 +31,6 @@ from backend.inductor.sampling import (
     Sampler,
     bytes_at_random_offset,
     caches_of_a_model,
-    copies_that_fit,
     outputs_of,
     sample_output,
 )
@@ -47,6 +46,7 @@ from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
 from backend.processes.supervisor import House, LeftRunning
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
+from backend.worker.boundary import as_asked, why_not_offered
 from backend.worker.capture import (
     Operands,
     Question,
@@ -55,7 +55,6 @@ from backend.worker.capture import (
     copied_operands,
     question_of,
 )
-from backend.worker.device_hashes import as_asked, why_not_offered
 from backend.worker.problem import options_of, set_precision, set_threads, settings_of, specs_of
 from backend.worker.protocol import TellProgress, rounds_reporter
 from backend.worker.rebuilt import KnownNumbers, NotRebuildable
@@ -85,7 +84,7 @@ class ChoiceBench(Sampler):
         self._made: Operands = question.operands(hashes)
         largest = max(bytes_of({hash: self._made[hash]}) for hash in hashes)
         super().__init__(question.device, caches or caches_of_a_model(question.device, largest))
-        self._counted = not self._timer.cold or not can_be_copied(self._made)
+        self._counted = self._counted or not can_be_copied(self._made)
         self._operands: list[Operands] = []
         self._runs: dict[str, list[Run]] = {}
 
@@ -171,13 +170,6 @@ class ChoiceBench(Sampler):
             exact = bound_of(self._question.choices[hash], exact, out.dtype)
         return sample_output(result, exact)
 
-    def renew(self, hashes: Sequence[str]) -> None:
-        self._start(hashes)
-        if not self._counted:
-            self._counted = True
-            self._copies = self._copies_of(hashes)
-            self._start(hashes)
-
     def sample(self, hash: str) -> Sample:
         return self._guarded(hash, lambda: self._sample(hash, self._runs[hash]))
 
@@ -185,24 +177,13 @@ class ChoiceBench(Sampler):
         """Make the operands anew, and what runs each choice on each copy of them."""
         self._runs.clear()
         self._operands = []  # their memory can be used again
-        self._operands = self._moved({hash: self._made[hash] for hash in hashes})
+        chosen = {hash: self._made[hash] for hash in hashes}
+        self._operands = self._copied(lambda: copied_operands(chosen, bytes_at_random_offset))
         for hash in hashes:
             self._runs[hash] = self._guarded(hash, functools.partial(self._started, hash))
 
-    def _moved(self, made: Operands) -> list[Operands]:
-        while True:
-            try:
-                return [copied_operands(made, bytes_at_random_offset) for _ in range(self._copies)]
-            except torch.OutOfMemoryError:
-                if self._copies == 1:
-                    raise
-                self._copies //= 2
-
-    def _copies_of(self, hashes: Sequence[str]) -> int:
-        """Return how many copies the longest row of calls needs, as far as memory reaches."""
-        made = {hash: self._made[hash] for hash in hashes}
-        wanted = max(self._repeats[hash].copies for hash in hashes)
-        return copies_that_fit(wanted, bytes_of(made), self._question.device)
+    def _bytes_of(self, hashes: Sequence[str]) -> int:
+        return bytes_of({hash: self._made[hash] for hash in hashes})
 
     def _started(self, hash: str) -> list[Run]:
         runs = [self._question.run_function(hash, operands) for operands in self._operands]
@@ -277,7 +258,7 @@ def _measured(
     rounds, unchecked, caches = Rounds([]), tuple[str, ...](), job.caches
     found: dict[str, OutputSample] = {}
     if able:
-        with benchmark_device(question.device).current():
+        with BenchmarkDevice(question.device).current():
             bench = ChoiceBench(question, able, mark, job.caches, caught.numbers)
             rounds, unchecked = _rounds(
                 job, question, bench, able, rounds_reporter(tell, names), found

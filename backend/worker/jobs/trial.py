@@ -23,12 +23,12 @@ from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.disk.trusted import opened_file
 from backend.errors import UnsafePath
-from backend.inductor.benchmark.request import benchmark_device
+from backend.inductor.benchmark.request import BenchmarkDevice
 from backend.inductor.hooks import recording
 from backend.inductor.hooks.environment import home
 from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.captured import usable_settings
 from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_graph
-from backend.inductor.torch.settings import usable_settings
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.measure.rounds import ChoiceBroke, disturbances, measure
 from backend.model.events import GraphTried
@@ -38,7 +38,7 @@ from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
 from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import BadJob, TrialJob, TrialResult
-from backend.worker.device_hashes import as_asked, root_of, why_not_offered
+from backend.worker.boundary import as_asked, root_of, why_not_offered
 from backend.worker.problem import set_threads, template_choices
 from backend.worker.protocol import TellProgress, rounds_reporter
 from backend.worker.trial.drawn import NotDrawable, drawn_constants, drawn_inputs
@@ -318,7 +318,7 @@ def _tried(
         raise NothingTried(f"the baseline: {failed['0']}")
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
     device = _device(kept.program)
-    with benchmark_device(device).current():
+    with BenchmarkDevice(device).current():
         bench = PassBench(inputs, compiled, device, mark, blamed)
         del inputs
         try:

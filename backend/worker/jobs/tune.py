@@ -240,7 +240,7 @@ class Story(Recorder):
 
     def end(self) -> None:
         """End the session: a worker is killed, so it cannot wait for its exit."""
-        self._end(os.getpid())
+        self.end_in(os.getpid())
 
     def taken_over(self, timings: Mapping[str, float]) -> None:
         """Record that other GPUs take these times over."""

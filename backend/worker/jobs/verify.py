@@ -32,7 +32,7 @@ from backend.model.origin import is_own, kind_of
 from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import VerifyJob, VerifyResult
-from backend.worker.device_hashes import why_not_offered
+from backend.worker.boundary import why_not_offered
 from backend.worker.problem import (
     rebuild_key,
     set_precision,

@@ -9,8 +9,9 @@ say that no block is to be computed.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,9 +20,8 @@ from torch import Tensor
 from backend.inductor.torch.captured import flex_op, functions_of
 from backend.inductor.torch.compiling import StandIns
 from backend.model.problem import TensorSpec
-from backend.wire.flex import FUNCTIONS
-from backend.worker.flex_call import AttentionCall, FunctionRef, TensorRef
-from backend.worker.flex_numbers import Numbers
+from backend.wire.captured import FUNCTIONS
+from backend.worker.flex_numbers import AttentionCall, FunctionRef, Numbers, TensorRef
 from backend.worker.trial.program import CapturedProgram, SizeInput, TensorInput
 from backend.worker.trial.text import constant_tensor, generator_of
 
@@ -88,8 +88,18 @@ class NotDrawable(Exception):
     """There are no such tensors here; one line says why."""
 
 
+@contextlib.contextmanager
+def _drawing(what: str) -> Iterator[None]:
+    """A block that raises NotDrawable for what torch raises."""
+    try:
+        yield
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise NotDrawable(f"its {what} cannot be made here: {reason[0]}") from error
+
+
 def drawn_inputs(program: CapturedProgram) -> list[Any]:
-    """What `forward` takes: tensors, and sizes as numbers. Raises NotDrawable."""
+    """Return what `forward` takes: tensors, and sizes as numbers. Raises NotDrawable."""
     symbols = program.head.symbols
     generators: dict[str, torch.Generator] = {}
     views: dict[int, list[TensorInput]] = {}
@@ -98,7 +108,7 @@ def drawn_inputs(program: CapturedProgram) -> list[Any]:
             views.setdefault(given.storage, []).append(given)
     static = {program.inputs[at].name for at in program.head.static if at < len(program.inputs)}
     memory: dict[int, Tensor] = {}
-    try:
+    with _drawing("inputs"):
         for at, users in views.items():
             storage = program.storages[at]
             size = int(storage.size(symbols))
@@ -113,22 +123,13 @@ def drawn_inputs(program: CapturedProgram) -> list[Any]:
         if program.functions:
             draw_masks(program, inputs)
         return inputs
-    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
-        raise NotDrawable(f"its inputs cannot be made here: {reason[0]}") from error
 
 
 def drawn_constants(program: CapturedProgram) -> dict[str, Tensor]:
-    """By name. Raises NotDrawable."""
+    """Return the constants by name. Raises NotDrawable."""
     generators: dict[str, torch.Generator] = {}
-    made: dict[str, Tensor] = {}
-    try:
-        for constant in program.constants:
-            made[constant.name] = constant_tensor(constant, generators)
-    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
-        raise NotDrawable(f"its constants cannot be made here: {reason[0]}") from error
-    return made
+    with _drawing("constants"):
+        return {each.name: constant_tensor(each, generators) for each in program.constants}
 
 
 def _storage(

@@ -20,8 +20,16 @@ import torch
 
 from backend.counted import counted
 from backend.inductor.torch.captured import PLAIN
-from backend.wire.captured import FINALE, MODES, MOST_BYTES, PRELUDE, Head, NotAHead, head_of
-from backend.wire.flex import FUNCTIONS
+from backend.wire.captured import (
+    FINALE,
+    FUNCTIONS,
+    MODES,
+    MOST_BYTES,
+    PRELUDE,
+    Head,
+    NotAHead,
+    head_of,
+)
 from backend.worker.trial.text import (
     Constant,
     Expression,

@@ -21,7 +21,7 @@ agree("logged", torch.bmm, torch.randn(2, 20, 32), torch.randn(2, 32, 24))
 
 part("config")
 from backend.inductor.hip.template import ROCmGemmTemplate
-from backend.templates.errors import ConfigError
+from backend.errors import ConfigError
 stock = ROCmGemmTemplate.generate
 def generate(self, *, name, config):
     if name == "rocm_gemm_0":

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from backend.inductor.hooks import boards
-from backend.inductor.hooks.boards import StoreBoard
+from backend.inductor.hooks import agreement as boards
+from backend.inductor.hooks.agreement import StoreBoard
 from backend.ranks.job import AGREE, FOLDER, FolderBoard, NoBoard
 
 pytestmark = pytest.mark.torch
@@ -86,7 +86,7 @@ def test_a_port_where_nobody_listens_is_told_at_once(monkeypatch: pytest.MonkeyP
         with pytest.raises(
             NoBoard, match=f"localhost:{port} cannot be reached: Connection refused"
         ):
-            boards.board(2, Layout(Path("/none")), several_hosts(port))
+            boards.board_of(2, Layout(Path("/none")), several_hosts(port))
 
 
 def test_one_that_listens_and_says_nothing_is_given_up() -> None:
@@ -100,15 +100,15 @@ def test_one_that_listens_and_says_nothing_is_given_up() -> None:
 def test_which_way_ranks_meet(server: tuple[subprocess.Popen[str], int], tmp_path: Path) -> None:
     _, port = server
     layout, hosts = Layout(tmp_path), several_hosts(port)
-    here = boards.board(2, layout, hosts | {"LOCAL_WORLD_SIZE": "2"})
-    named = boards.board(2, layout, hosts | {FOLDER: str(tmp_path)})
+    here = boards.board_of(2, layout, hosts | {"LOCAL_WORLD_SIZE": "2"})
+    named = boards.board_of(2, layout, hosts | {FOLDER: str(tmp_path)})
     assert isinstance(here, FolderBoard) and str(named) == str(tmp_path.resolve())
-    ours = boards.board(2, layout, hosts)
+    ours = boards.board_of(2, layout, hosts)
     assert isinstance(ours, StoreBoard) and str(ours) == f"the store at localhost:{port}"
     assert ours.put("note", b"text")
-    again = boards.board(2, layout, hosts | {"TORCHELASTIC_RESTART_COUNT": "1"})
+    again = boards.board_of(2, layout, hosts | {"TORCHELASTIC_RESTART_COUNT": "1"})
     assert again.read("note") == b"text"  # agents need not count alike
-    other = boards.board(2, layout, hosts | {"TORCHELASTIC_RUN_ID": "other"})
+    other = boards.board_of(2, layout, hosts | {"TORCHELASTIC_RUN_ID": "other"})
     assert other.read("note") is None
 
 
@@ -117,13 +117,13 @@ import sys
 from pathlib import Path
 import torch.distributed as dist
 from backend.disk.layout import Layout
-from backend.inductor.hooks import boards
+from backend.inductor.hooks import agreement as boards
 try:
-    boards.board(2, Layout(Path("/none")))
+    boards.board_of(2, Layout(Path("/none")))
 except boards.NotYet as error:
     print(error)
 dist.init_process_group("gloo")
-board = boards.board(2, Layout(Path("/none")))
+board = boards.board_of(2, Layout(Path("/none")))
 print(board, board.put("note", b"text"))
 dist.barrier()
 dist.destroy_process_group()

@@ -10,7 +10,7 @@ import torch
 from torch._inductor.virtualized import V
 
 from backend.inductor.torch.compiling import call_text
-from backend.wire.flex import FlexCall, call_of
+from backend.wire.captured import FlexCall, flex_call_of
 
 pytestmark = pytest.mark.torch
 
@@ -38,7 +38,7 @@ class Lowered:
         node = self.graph.call_function(op, args, kwargs)
         lowering = SimpleNamespace(current_node=node, module=self.module, env={})
         with V.set_graph_handler(lowering):
-            return call_of(call_text())
+            return flex_call_of(call_text())
 
 
 def score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model import convolution
+from backend.model import options
 from backend.model.options import text_of
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
@@ -34,7 +34,7 @@ JOB = {
 def given(stride: int) -> str:
     pairs = {"stride": (stride,) * 2, "padding": (1, 1), "dilation": (1, 1)}
     rest = {"transposed": (0,), "output_padding": (0, 0), "groups": (1,)}
-    return text_of(convolution.options(pairs | rest))
+    return text_of(options.options(pairs | rest))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_it_is_tuned_with_the_options_that_the_job_has(lab: Lab) -> None:
     assert lab.tuned["ok"], lab.tuned
     assert {choice["name"] for choice in lab.tuned["choices"]} == {"convolution", "rocm_conv_0"}
-    assert ("stride", (2, 2)) in convolution.of_hash(lab.hash("convolution"))
+    assert ("stride", (2, 2)) in options.of_hash("convolution", lab.hash("convolution"))
 
 
 def test_both_are_measured_and_compared_with_the_truth(lab: Lab) -> None:

@@ -17,7 +17,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from backend.disk.layout import Layout
 from backend.model.graph import Swap
 from backend.model.tuning import Tuning
-from backend.wire.flex import FlexCall, call_of, text_of
+from backend.wire.captured import FlexCall, flex_call_of, flex_text
 from backend.wire.jobs import TrialJob, VerifyJob, WorkerJob, job_words
 from backend.worker.trial.drawn import drawn_inputs
 from backend.worker.trial.program import program_of
@@ -101,7 +101,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def test_a_call_is_recorded_whole(lab: Lab) -> None:
-    told = call_of(lab.call.call)
+    told = flex_call_of(lab.call.call)
     assert told.call.startswith("flex_attention(t0, t1, t2, score_mod, (200, 200, t3, ")
     assert told.functions.keys() == {"score_mod", "mask_mod"}
     assert "aten.mul.Tensor" in told.functions["score_mod"]
@@ -180,8 +180,8 @@ RUN = "lib = __import__('os').system('true')"
     ],
 )
 def test_what_no_recorder_writes_is_refused(lab: Lab, change: dict[str, Any], why: str) -> None:
-    told = replace(call_of(lab.call.call), **change)
-    result = lab.do(verify_job(lab.call, text_of(told)))
+    told = replace(flex_call_of(lab.call.call), **change)
+    result = lab.do(verify_job(lab.call, flex_text(told)))
     assert not result["ok"] and why in result["reason"], result
 
 
@@ -190,4 +190,4 @@ def test_what_is_missing_is_said(lab: Lab) -> None:
     assert not unknown["ok"] and "rocm-tui run -- CMD" in unknown["reason"]
     varying = lab.do(verify_job(lab.varying, lab.varying.told))
     assert not varying["ok"] and "compile with dynamic=False" in varying["reason"]
-    assert call_of(lab.varying.call) == FlexCall(reason=call_of(lab.varying.call).reason)
+    assert flex_call_of(lab.varying.call) == FlexCall(reason=flex_call_of(lab.varying.call).reason)

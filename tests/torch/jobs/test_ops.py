@@ -17,7 +17,7 @@ from backend.cache.autotune import copy_unpinned
 from backend.disk.layout import Layout
 from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.result_checks import OpSpec, true_product
-from backend.model import convolution
+from backend.model import options
 from backend.model.choice import Choice
 from backend.model.events import GraphCompiled
 from backend.model.graph import Graph, Swap
@@ -162,7 +162,7 @@ def test_the_table_has_each_kind() -> None:
 @pytest.mark.parametrize("kind", GIVEN)
 def test_what_a_convolution_was_given_is_recorded(lab: Lab, kind: str) -> None:
     given = dict(lab.tunings[kind].options)
-    assert given.keys() == set(convolution.NAMES)
+    assert given.keys() == set(options.CONVOLUTION)
     assert given.items() >= GIVEN[kind].items()
 
 
@@ -255,7 +255,7 @@ def test_with_another_stride_no_choice_is_the_recorded_one(lab: Lab) -> None:
     """The key does not tell the two apart; the hash does."""
     tuning, ours = lab.ours(DEPTHWISE)
     other = dict(tuning.options) | {"stride": (1, 2)}
-    job = measure_job(replace(tuning, options=convolution.options(other)), [ours], budget=0.2)
+    job = measure_job(replace(tuning, options=options.options(other)), [ours], budget=0.2)
     result = lab.do(job)
     assert not result["ok"] and "is none of the" in result["reason"]
 

@@ -203,7 +203,7 @@ def test_a_choice_that_ends_its_worker_costs_a_new_one_and_verdicts_are_those_of
 LOOP = """
 import sys, threading, time
 import backend.worker.__main__ as loop
-from backend.worker import between_jobs
+from backend.worker import boundary as between_jobs
 run, act = loop._run, sys.argv[1]
 def acting(words, answers):
     result = run(words, answers)

@@ -274,10 +274,10 @@ from torch._inductor.autotune_process import TensorMeta
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from backend.inductor.benchmark.errors import CompileFailed
-from backend.inductor.triton.request import TritonBenchmarkRequest, TritonSpec
+from backend.inductor.benchmark.request import TritonBenchmarkRequest, TritonSpec
 from backend.inductor.triton.runtime import load_triton
-from backend.templates.problem import Operand
-from backend.templates.problem import GemmProblem
+from backend.templates.operand import (Operand)
+from backend.templates.problem import (GemmProblem)
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import from_gemm, generate
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model import convolution
 from backend.model.events import GraphCompiled
 from backend.model.graph import Swap
+from backend.model.options import CONVOLUTION_RESULTS
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, WorkerJob, job_words
@@ -97,7 +97,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.mark.parametrize("op", OPS)
 def test_what_it_was_given_is_recorded(lab: Lab, op: str) -> None:
     """By ATen's choice; or by the graph, where the program asks for Triton's choices alone."""
-    sizes = {convolution.RESULTS[op]: OPS[op]}
+    sizes = {CONVOLUTION_RESULTS[op]: OPS[op]}
     assert dict(lab.tunings[op].options) == {**OPTIONS, **sizes}
     assert bool(_aten(lab.tunings[op])) == (op == "convolution_bwd_weight")
 

@@ -79,6 +79,7 @@ def test_all_last_level_caches_that_we_may_use_count_once(
             index = tmp_path / f"cpu{cpu}/cache/index{at}"
             index.mkdir(parents=True)
             (index / "level").write_text(f"{level}\n")
+            (index / "type").write_text("Unified\n")
             (index / "size").write_text(f"{size}\n")
             (index / "shared_cpu_list").write_text(f"{shared if level == 3 else cpu}\n")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})

@@ -10,9 +10,8 @@ from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense_ba
 
 from backend.inductor.benchmark.errors import WrongResult
 from backend.model.problem import TensorSpec
-from backend.wire.flex import JOINT, MASK, SCORE, FlexCall, text_of
-from backend.worker.flex_call import AttentionCall, FunctionRef, TensorRef, read_call
-from backend.worker.flex_numbers import Numbers
+from backend.wire.captured import JOINT, MASK, SCORE, FlexCall, flex_text
+from backend.worker.flex_numbers import AttentionCall, FunctionRef, Numbers, TensorRef, read_call
 from backend.worker.problem import contiguous
 
 pytestmark = pytest.mark.torch
@@ -59,7 +58,7 @@ INPUTS = (QUERY, KEY, KEY, *(COUNTS, PLACES) * 4, spec("float32", HEADS), spec("
 
 def forward(mask: str = WINDOW) -> AttentionCall:
     call = f"flex_attention(t0, t1, t2, score_mod, {MASKED}, 0.25, {{}}, (t11,), (t12,))"
-    return read_call(text_of(FlexCall(call, INPUTS, {SCORE: ALIBI, MASK: mask})))
+    return read_call(flex_text(FlexCall(call, INPUTS, {SCORE: ALIBI, MASK: mask})))
 
 
 def backward() -> AttentionCall:
@@ -68,7 +67,7 @@ def backward() -> AttentionCall:
         "0.25, {}, (t11,), (t12,))"
     )
     functions = {SCORE: ALIBI, JOINT: GRADIENT, MASK: WINDOW}
-    return read_call(text_of(FlexCall(call, (*INPUTS, QUERY, LOGS, QUERY), functions)))
+    return read_call(flex_text(FlexCall(call, (*INPUTS, QUERY, LOGS, QUERY), functions)))
 
 
 def given(call: AttentionCall, numbers: Numbers) -> list[Any]:

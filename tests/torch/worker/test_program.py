@@ -196,7 +196,7 @@ def test_a_view_stays_within_its_memory(loads: str) -> None:
 
 
 def test_options_of_a_file_lead_to_no_program_and_no_folder() -> None:
-    from backend.inductor.torch.settings import usable_settings  # heavy: Inductor
+    from backend.inductor.torch.captured import usable_settings  # heavy: Inductor
 
     given = {"max_autotune": True, "cpp.cxx": "/tmp/evil", "cuda.cutlass_dir": "/tmp"}
     given |= {"trace.enabled": True, "max_autotune_gemm_backends": "ATEN,../x", "unknown": 1}

@@ -12,7 +12,7 @@ from backend.model.choice import Choice
 from backend.model.events import ChoiceTimed, SessionEnded, TuningStarted
 from backend.model.origin import choice_hash, kernel_hash
 from backend.model.session import Session
-from backend.templates.problem import Operand
+from backend.templates.operand import Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate
 from backend.templates.triton.module_file import write_source

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from backend.disk import trusted
-from backend.errors import UnsafePath
+from backend.errors import CacheError, LoadError, UnsafePath
 from backend.templates.triton import module_file
 from backend.toolchain import code_cache
-from backend.toolchain.errors import CacheError, LoadError
 from backend.toolchain.target import cpu
 from tests.support.odd_files import put_odd
 from tests.support.toolchain_kernels import available

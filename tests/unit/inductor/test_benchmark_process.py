@@ -20,6 +20,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from backend.errors import (  # noqa: E402
+    CompileError,
+    CompileTimeoutError,
+    KernelError,
+    MissingCompilerError,
+    TritonCompileError,
+    TritonMissingError,
+)
 from backend.inductor.benchmark import child, request, tensors  # noqa: E402
 from backend.inductor.benchmark import process as rocm_process  # noqa: E402
 from backend.inductor.benchmark.errors import (  # noqa: E402
@@ -42,13 +50,6 @@ from backend.inductor.benchmark.errors import (  # noqa: E402
 from backend.inductor.benchmark.process import DeviceBench  # noqa: E402
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest  # noqa: E402
 from backend.inductor.benchmark.tensors import TensorPlan  # noqa: E402
-from backend.templates.errors import TritonCompileError, TritonMissingError  # noqa: E402
-from backend.toolchain.errors import (  # noqa: E402
-    CompileError,
-    CompileTimeoutError,
-    KernelError,
-    MissingCompilerError,
-)
 
 
 class Noted:
@@ -95,7 +96,7 @@ class Damages(Noted):
 
     def benchmark(self) -> float:
         self.note()
-        request.benchmark_device = lambda device: Lost()  # type: ignore[assignment,return-value]
+        request.BenchmarkDevice = lambda device: Lost()  # type: ignore[assignment,return-value]
         return 1.0
 
 
@@ -198,7 +199,7 @@ def test_one_that_does_not_start_is_no_fault_of_a_choice(
 def test_a_device_that_cannot_be_had_is_no_fault_of_a_choice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(request, "benchmark_device", lambda device: Lost())
+    monkeypatch.setattr(request, "BenchmarkDevice", lambda device: Lost())
     asked = Works(tmp_path / "asked")
     said = request.answer(asked)
     assert said.last and isinstance(said.value, NoDevice) and not said.value.own
@@ -358,11 +359,9 @@ def test_the_process_loads_nothing_that_compiles_graphs() -> None:
     """What a request needs, with the kernels of ours in it, and no more: half of its start was the
     import of Inductor's lowerings and selector."""
     heavy = ("graph", "kernel.mm", "lowering", "scheduler", "select_algorithm")
-    served = "benchmark.request", "triton.request"
     program = "\n".join(
         (
-            "import importlib, sys",
-            f"for name in {served!r}: importlib.import_module('backend.inductor.' + name)",
+            "import sys, backend.inductor.benchmark.request",
             f"print([name for name in {heavy!r} if 'torch._inductor.' + name in sys.modules])",
         )
     )

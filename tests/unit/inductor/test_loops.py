@@ -8,8 +8,8 @@ import pytest
 import sympy
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
+from backend.errors import ExpressionError
 from backend.inductor.hip.loops import LINE, Digits, K, loop_map, walk_of
-from backend.templates.errors import ExpressionError
 
 X, Y, Z = sympy.symbols("x y z", integer=True, nonnegative=True)
 LINES, DEPTH = 6, 32

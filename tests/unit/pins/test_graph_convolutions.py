@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.model import convolution, options
+from backend.model import options
 from backend.pins.graphs.match import Verdict, WantedChoice, judge
 from backend.pins.graphs.text import OwnChoice, read_graph_text
 
@@ -122,7 +122,7 @@ def test_a_bias_that_is_added_elsewhere_is_no_convolution() -> None:
 
 
 def test_our_choices_of_one_key_are_told_apart_too() -> None:
-    given = {s: convolution.of_hash(aten(s)) for s in (1, 2)}
+    given = {s: options.of_hash("convolution", aten(s)) for s in (1, 2)}
     own = [OwnChoice("convolution", KEY, f"rocm_conv-{s}", given[s]) for s in (1, 2)]
     calls = "".join(f"        # {choice.text()}\n" for choice in own)
     text = graph("", calls, node("convolution", "x1", "w1", 1) + node("c", "x1", "w2", 2))
@@ -137,9 +137,9 @@ def test_our_choices_of_one_key_are_told_apart_too() -> None:
 _NUMBERS = st.lists(st.integers(0, 999), min_size=1, max_size=3)
 
 
-@given(st.dictionaries(st.sampled_from(convolution.NAMES), _NUMBERS))
+@given(st.dictionaries(st.sampled_from(options.CONVOLUTION), _NUMBERS))
 def test_options_come_back(values: dict[str, list[int]]) -> None:
-    given = convolution.options(values)
+    given = options.options(values)
     assert options.of_text(options.text_of(given)) == given
 
 
@@ -147,8 +147,8 @@ def test_options_by_place_by_name_and_in_a_hash_are_the_same() -> None:
     placed = ["x", "w", "None", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
     named = ["x", "w", "stride=(2, 2)", "padding=(1, 1)", "dilation=(1, 1)", "transposed=False"]
     named += ["output_padding=(0, 0)", "groups=1", "bias=None"]
-    assert convolution.of_arguments(placed) == convolution.of_arguments(named)
-    assert convolution.of_arguments(named) == convolution.of_hash(aten(2))
-    assert options.agree((("stride", (2,)),), convolution.of_hash(aten(2)))
-    assert not options.agree((("stride", (1,)),), convolution.of_hash(aten(2)))
-    assert convolution.of_hash("triton_convolution2d-c1") == ()
+    assert options.convolution_of_arguments(placed) == options.convolution_of_arguments(named)
+    assert options.convolution_of_arguments(named) == options.of_hash("convolution", aten(2))
+    assert options.agree((("stride", (2,)),), options.of_hash("convolution", aten(2)))
+    assert not options.agree((("stride", (1,)),), options.of_hash("convolution", aten(2)))
+    assert options.of_hash("convolution", "triton_convolution2d-c1") == ()

@@ -106,7 +106,7 @@ def job(request: pytest.FixtureRequest) -> Job:
         meeting: Meeting = request.getfixturevalue("meeting")
         return Job(lambda: FolderBoard(meeting))
     port, name = request.getfixturevalue("server").port, secrets.token_hex(4)
-    from backend.inductor.hooks.boards import StoreBoard
+    from backend.inductor.hooks.agreement import StoreBoard
 
     return Job(lambda: StoreBoard("localhost", port, name))
 

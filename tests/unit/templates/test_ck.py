@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import sympy
 
+from backend.errors import ConfigError
 from backend.model.choice import Choice
 from backend.model.origin import choice_hash, kernel_hash
 from backend.templates.ck import CkConfig, ck_configs, ck_defect, render_ck
-from backend.templates.errors import ConfigError
 from backend.templates.operand import Operand
 from backend.templates.problem import GemmProblem
 from backend.toolchain import code_cache

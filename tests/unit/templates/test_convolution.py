@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import UnsupportedProblemError
 from backend.templates.config import GemmConfig
 from backend.templates.convolution import convolution_problem
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.heuristics import gemm_configs
-from backend.templates.legality import gemm_defect
+from backend.templates.legality import config_defect
 from backend.templates.operand import Operand
 from backend.templates.problem import Sizes
 from backend.toolchain import code_cache, targets
@@ -68,7 +68,7 @@ def binary(name: str, tile: GemmConfig) -> Binary:
     config = next(
         c
         for vec in ((a, b, c) for a in (8, 4, 2, 1) for b in (8, 4, 2, 1) for c in (4, 2, 1))
-        if gemm_defect(
+        if config_defect(
             c := replace(tile, vec_a=vec[0], vec_b=vec[1], vec_c=vec[2]), problem
         ) is None
     )  # fmt: skip

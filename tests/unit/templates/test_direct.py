@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import ConfigError, UnsupportedProblemError
 from backend.templates.config import DirectConfig, config_of
-from backend.templates.convolution import direct_defect
-from backend.templates.errors import ConfigError, UnsupportedProblemError
 from backend.templates.few_channels import direct_configs
+from backend.templates.legality import config_defect
 from backend.templates.problem import Sizes
 from backend.templates.rendering import render_direct
 from backend.toolchain import targets
@@ -77,7 +77,7 @@ def binary(name: str, plan: str) -> Binary:
     config = next(
         c
         for vec in itertools.product((8, 4, 2, 1), repeat=3)
-        if direct_defect(
+        if config_defect(
             c := replace(PLANS[plan], vec_a=vec[0], vec_b=vec[1], vec_c=vec[2]), problem
         ) is None
     )  # fmt: skip
@@ -137,7 +137,7 @@ def test_what_is_no_direct_convolution() -> None:
     fours, fma, matrix = CLASSES["fours"], PLANS["fma"], PLANS["mma"]
 
     def why(config: DirectConfig, given: Class = fours, joined: bool = True) -> str:
-        return direct_defect(config, given.problem(joined)) or ""
+        return config_defect(config, given.problem(joined)) or ""
 
     assert not why(fma) and not why(matrix)
     assert "filters of all groups" in why(fma, joined=False)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from backend.errors import UnsupportedProblemError
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from backend.errors import ConfigError
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Sizes
 from backend.templates.rendering import render_gemm, render_skinny

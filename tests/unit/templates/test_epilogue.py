@@ -13,8 +13,8 @@ import pytest
 import sympy
 import torch
 
+from backend.errors import UnsupportedProblemError
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.fusion import Access, Epilogue
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.operand import Operand

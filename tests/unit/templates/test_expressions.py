@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from backend.templates.errors import ExpressionError
+from backend.errors import ExpressionError
 from backend.templates.expressions import (
     CPP_VALUE,
     FORMS,

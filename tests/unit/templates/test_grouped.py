@@ -14,10 +14,10 @@ import sympy
 import torch
 from hypothesis import strategies as st
 
+from backend.errors import UnsupportedProblemError
 from backend.templates.config import GemmConfig
-from backend.templates.errors import UnsupportedProblemError
 from backend.templates.heuristics import gemm_configs
-from backend.templates.legality import gemm_defect
+from backend.templates.legality import config_defect
 from backend.templates.operand import DType, Operand
 from backend.templates.problem import GroupedProblem, Sizes, grouped_problem
 from backend.templates.rendering import Rendered, render_grouped
@@ -160,7 +160,7 @@ def test_what_is_not_computed() -> None:
     with pytest.raises(UnsupportedProblemError, match="column-major"):
         grouped_problem(made["X"], made["W"], column_major, ends)
     of = problem("bfloat16", True)
-    assert "split_k" in str(gemm_defect(replace(TILES["mfma"], split_k=2), of))
+    assert "split_k" in str(config_defect(replace(TILES["mfma"], split_k=2), of))
 
 
 @pytest.mark.parametrize("target", GPUS, ids=str)

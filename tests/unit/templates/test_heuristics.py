@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import pytest
 
+from backend.errors import ConfigError
 from backend.templates.config import UNITS, GemmConfig, SkinnyConfig, UnitName
-from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import (
+    config_defect,
     device_defect,
     device_of,
-    gemm_defect,
     lds_bytes,
-    skinny_defect,
 )
-from backend.templates.problem import DType, GemmProblem, Sizes
+from backend.templates.operand import DType
+from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.tiles import shape_class
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from backend.toolchain.targets import DEFAULT_TARGETS
@@ -50,8 +50,8 @@ def test_every_offer_obeys_all_rules(target: Target) -> None:
             tiled = gemm_configs(problem, target, sizes, budget=99)
             skinny = skinny_configs(problem, target, sizes, budget=99)
             assert tiled
-            assert [gemm_defect(config, problem) for config in tiled] == [None] * len(tiled)
-            assert [skinny_defect(config, problem) for config in skinny] == [None] * len(skinny)
+            assert [config_defect(config, problem) for config in tiled] == [None] * len(tiled)
+            assert [config_defect(config, problem) for config in skinny] == [None] * len(skinny)
             both = (*tiled, *skinny)
             assert [device_defect(config, problem, device) for config in both] == [None] * len(both)
             assert len(set(both)) == len(both)

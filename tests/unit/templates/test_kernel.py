@@ -11,16 +11,10 @@ import jinja2
 import pytest
 import sympy
 
+from backend.errors import ConfigError, RenderError, UnsupportedProblemError
 from backend.templates.config import GemmConfig
-from backend.templates.errors import ConfigError, RenderError, UnsupportedProblemError
-from backend.templates.operand import power_of_two_factor
-from backend.templates.problem import (
-    ArgInfo,
-    GemmProblem,
-    Operand,
-    SizeArg,
-    widest_access,
-)
+from backend.templates.operand import ArgInfo, Operand, SizeArg, power_of_two_factor
+from backend.templates.problem import GemmProblem, widest_access
 from backend.templates.rendering import (
     RUNTIME_ARGS,
     TemplateKernel,

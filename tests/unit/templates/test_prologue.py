@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import sympy
 
+from backend.errors import ConfigError
 from backend.templates.config import GemmConfig
-from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, pays, refitted, skinny_configs
 from backend.templates.problem import Sizes
 from backend.toolchain import code_cache, targets

@@ -10,7 +10,8 @@ import pytest
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.problem import Activation, DType, GemmProblem, Operand
+from backend.templates.operand import DType, Operand
+from backend.templates.problem import Activation, GemmProblem
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.templates.reproducer import ReproducerError, write
 from backend.toolchain.target import Target

@@ -15,6 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import (
+    CacheError,
+    CompileError,
+    CompileTimeoutError,
+    MissingCompilerError,
+)
 from backend.toolchain import code_cache
 from backend.toolchain.code_cache import (
     code_folder,
@@ -22,12 +28,6 @@ from backend.toolchain.code_cache import (
     first_errors,
     toolchain,
     toolchain_of,
-)
-from backend.toolchain.errors import (
-    CacheError,
-    CompileError,
-    CompileTimeoutError,
-    MissingCompilerError,
 )
 from backend.toolchain.target import CompileOptions, Compiler, cpu
 from backend.toolchain.targets import find, require

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from backend.errors import KernelError, LoadError
 from backend.toolchain import code_cache
 from backend.toolchain.code_cache import compile
-from backend.toolchain.errors import KernelError, LoadError
 from backend.toolchain.target import Compiler, cpu, first_on_path, version_of
 from tests.support.toolchain_kernels import available, build, cache_root, call, library
 

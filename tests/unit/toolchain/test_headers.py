@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import CompileError, HeadersError
 from backend.toolchain import code_cache
-from backend.toolchain.errors import CompileError, HeadersError
 from backend.toolchain.target import CompileOptions, Headers, cpu
 from backend.toolchain.targets import require
 

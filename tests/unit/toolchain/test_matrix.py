@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from backend.errors import KernelError
 from backend.toolchain import code_cache
 from backend.toolchain.code_cache import compile
-from backend.toolchain.errors import KernelError
 from backend.toolchain.target import INCLUDE, CompileOptions, cpu
 from tests.support.matrix_units import CDNA, OTHERS, Instruction
 from tests.support.toolchain_kernels import available, cache_root, call, library, source

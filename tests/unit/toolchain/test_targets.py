@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import MissingCompilerError
 from backend.toolchain import code_cache
 from backend.toolchain.code_cache import compile
-from backend.toolchain.errors import MissingCompilerError
 from backend.toolchain.resources import (
     Occupancy,
     Resources,

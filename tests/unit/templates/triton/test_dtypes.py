@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from backend.templates.errors import UnsupportedProblemError
+from backend.errors import UnsupportedProblemError
 from backend.templates.operand import Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate

@@ -7,9 +7,9 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.errors import ConfigError
 from backend.model.ops import ITEM_BYTES
-from backend.templates.errors import ConfigError
-from backend.templates.problem import Expr, Operand
+from backend.templates.operand import Expr, Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm
 from backend.templates.triton.heuristics import ARCHES, ProductShape, configs, fits, lds_bytes
@@ -51,7 +51,7 @@ def test_every_config_fits_its_problem(
         assert config.group_m <= max(1, -(-m // config.block_m))
         assert config.split_k == 1 or k // (config.block_k * config.split_k) >= 3
         assert config.kpack == 1 or (dtype != "float32" and arch != "gfx950")
-        assert config.xcds in (1, ARCHES[arch].xcds)
+        assert config.xcds in (1, ARCHES[arch].gpu.xcds)
 
 
 def shapes(problem: TritonGemm, arch: str) -> set[tuple[int, int]]:
@@ -76,8 +76,8 @@ def test_dies_are_dealt_to_where_there_are_dies() -> None:
 
 def test_third_stages_and_big_tiles_only_where_lds_holds_them() -> None:
     big = TritonGemmConfig(256, 256, 64, num_stages=3, num_warps=8)
-    assert lds_bytes(big, 2, ARCHES["gfx942"]) == 2 * 512 * 64 * 2 > ARCHES["gfx942"].lds
-    assert lds_bytes(big, 2, ARCHES["gfx950"]) > ARCHES["gfx950"].lds
+    assert lds_bytes(big, 2, ARCHES["gfx942"]) == 2 * 512 * 64 * 2 > ARCHES["gfx942"].gpu.unit.lds
+    assert lds_bytes(big, 2, ARCHES["gfx950"]) > ARCHES["gfx950"].gpu.unit.lds
     assert {config.num_stages for config in configs(gemm(512, 512, 512), "gfx942")} == {2}
     assert {config.num_stages for config in configs(gemm(512, 512, 512), "gfx950")} == {2, 3}
 

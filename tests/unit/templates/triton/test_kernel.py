@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from backend.model.choice import parse_config
-from backend.templates.errors import (
+from backend.errors import (
     ConfigError,
     HookError,
     TemplateError,
     UnsupportedProblemError,
 )
+from backend.model.choice import parse_config
 from backend.templates.fusion import Epilogue
-from backend.templates.problem import Operand
+from backend.templates.operand import Operand
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig, TritonTemplate
 from backend.templates.triton.gemm import TritonGemm, generate, index_dtype
 from backend.templates.triton.kernel import TritonTemplateKernel
@@ -151,7 +151,7 @@ def test_hashes_tell_choices_apart() -> None:
 def test_a_hash_is_the_same_in_every_process_without_torch() -> None:
     code = (
         "import sys, sympy\n"
-        "from backend.templates.problem import Operand\n"
+        "from backend.templates.operand import Operand\n"
         "from backend.templates.triton.gemm import TritonGemm, generate\n"
         "from backend.templates.triton.heuristics import configs\n"
         "m, k = sympy.symbols('s0 s1')\n"

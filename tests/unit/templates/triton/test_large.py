@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import sympy
 
-from backend.templates.problem import Operand
+from backend.templates.operand import Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate
 from tests.support.triton_lab import Case, TritonChild, triton_child

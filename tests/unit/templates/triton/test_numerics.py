@@ -11,7 +11,8 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.templates.problem import Expr, GemmProblem, Operand
+from backend.templates.operand import Expr, Operand
+from backend.templates.problem import GemmProblem
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs

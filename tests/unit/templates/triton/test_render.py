@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, ModularIndexing
 
-from backend.templates.errors import ExpressionError, HookError
+from backend.errors import ExpressionError, HookError
 from backend.templates.triton.kernel import PartialRender, ceildiv, divides, mark, print_size
 
 TEXT = f"{mark('TOP')}\n    body\n    {mark('END')}\nlast"

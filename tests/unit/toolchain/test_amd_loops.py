@@ -7,8 +7,9 @@ import re
 import pytest
 
 from backend.toolchain import targets
-from backend.toolchain.assembly import assembly, bytes_of, functions, kind_of, main_loop
 from backend.toolchain.target import CompileOptions, Missing, Target
+from backend.toolchain.targets import assembly
+from tools.amd_loops import bytes_of, functions, kind_of, main_loop
 
 LOOP = """
 	.section	.text,"ax"

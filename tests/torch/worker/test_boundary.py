@@ -20,8 +20,8 @@ from backend.wire.jobs import (
     VerifyJob,
     VerifyResult,
 )
-from backend.worker import device_hashes
-from backend.worker.device_hashes import as_asked, hashes_of, root_of, run_here, why_not_offered
+from backend.worker import boundary as device_hashes
+from backend.worker.boundary import as_asked, hashes_of, root_of, run_here, why_not_offered
 from backend.worker.jobs import trial
 from tests.support.device_modules import write_choice
 

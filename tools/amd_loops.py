@@ -12,16 +12,10 @@ matrix instructions, all that a trip needs is loaded, by the fewest instructions
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
-
-from backend.toolchain import targets
-from backend.toolchain.errors import CompileError
-from backend.toolchain.target import CompileOptions, Target, run
 
 Kind = Literal[
     "matrix", "fma", "vector", "move", "scalar", "LDS read", "LDS write", "memory", "wait", "branch"
@@ -105,28 +99,6 @@ class _Block:
     names: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     falls: bool = True
-
-
-_LINKS = ("-shared", "-lamdhip64", "-L", "-Wl,")
-
-
-def assembly(source: str, target: Target, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
-    """What the target's compiler makes of a source, as text; PTX of nvcc. Raises ToolchainError."""
-    compiler = targets.require(target)
-    with tempfile.TemporaryDirectory(prefix="rocm-tui-assembly-") as name:
-        folder = Path(name)
-        kernel, output = folder / "kernel.hip", folder / "kernel"
-        kernel.write_text(source, encoding="utf-8")
-        command = targets.commands(compiler, kernel, output, options)[0]
-        made = Path(command[-1])
-        if compiler.driver != "zig":  # whose first command makes assembly already
-            command = tuple(word for word in command if not word.startswith(_LINKS))
-            command += ("-ptx",) if compiler.driver == "nvcc" else ("--cuda-device-only", "-S")
-        finished = run(command, options.timeout_seconds, folder)
-        if finished.code != 0 or not made.is_file():
-            errors = tuple(finished.text.splitlines()[:5])
-            raise CompileError(str(target), " ".join(command), errors, kernel, kernel)
-        return made.read_text(encoding="utf-8", errors="replace")
 
 
 def functions(text: str) -> dict[str, Sequence[str]]:
