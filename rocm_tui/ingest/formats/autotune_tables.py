@@ -473,10 +473,10 @@ class LogParser:
             if repeated:
                 text = text[: repeated.start()]
                 what = (
-                    f"Ray left out {repeated[1]} similar lines of other processes here, so their "
+                    f"Ray printed this line once for {repeated[1]} lines of its workers, so their "
                     "tables have gaps; set RAY_DEDUP_LOGS=0 to keep all lines"
                 )
-                self._problems.add("lines that Ray left out", place, what)
+                self._problems.add("lines that Ray merged", place, what)
             for at, part in parts(text):
                 before = text[:at]
                 if isinstance(part, Footer):
