@@ -63,7 +63,8 @@ class Tuning(Problem):
     `num_choices` is what the source says was tried; `choices` may hold fewer (only the best ten
     are printed) and is sorted: fastest first, then not yet timed, then failed.
     `timed` and `compiled` count the progress of a running one. `selected` is a choice hash.
-    `rank` is the process rank of a distributed job; `when` is Unix time in seconds. `measured` is
+    `rank` is the process rank of a distributed job; `process` the words by which a log names the
+    process before its lines; `when` is Unix time in seconds. `measured` is
     the latest repeated measurement of the same key. Of a Triton kernel that Inductor launches
     `kernel` is its name, and `code` the file with its text, where the source tells them. `decided`
     is the rank from which a rank of a job has its choice, `apart` why it chose by itself, `awaited`
@@ -94,6 +95,7 @@ class Tuning(Problem):
     awaited: int | None = None
     entry: TableEntry | None = None
     device_index: int | None = None
+    process: str = ""
 
     @property
     def key(self) -> TuningKey | None:

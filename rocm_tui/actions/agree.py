@@ -59,7 +59,7 @@ from rocm_tui.report.agreement import (
     own_choice,
     with_identities,
 )
-from rocm_tui.report.ranks import jobs_of, session_labels
+from rocm_tui.report.ranks import jobs_of, process_name, session_labels
 from rocm_tui.session.in_use import device_name
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.sessions import (
@@ -359,12 +359,18 @@ def _of_files(model: Model, text: str, name: str) -> Iterator[Selection]:
                 device = f" {device_name(row)}".rstrip() if several else ""
                 yield Selection(Chooser(f"{name or text}{device}", name), row, choice, system)
         return
+    processes: dict[str, set[str]] = {}
+    for row in model.rows():
+        for source in row.tuning.sources[:1]:
+            processes.setdefault(source, set()).add(process_name(row.tuning))
     for row in model.rows():
         tuning = row.tuning
         use = used(tuning)
         if use is not None and tuning.state == "done":
             source = next(iter(tuning.sources), text)
-            named = f"rank {tuning.rank}" if tuning.rank is not None else Path(source).name
+            named = Path(source).name
+            if tuning.rank is not None or len(processes.get(source, ())) > 1:
+                named = process_name(tuning) or named
             yield Selection(Chooser(named, name, tuning.rank), row, use[0])
 
 

@@ -146,16 +146,19 @@ def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, ob
 def _by_job(rows: Sequence[Row], jobs: Mapping[str, object]) -> Iterable[tuple[object, list[Row]]]:
     """Yield each job with its rows.
 
-    A log that has a rank and no session belongs to the job whose logs are in the same folder.
+    A log that has a rank and no session belongs to the job whose logs are in the same folder. The
+    processes of a log without ranks are a job.
     """
     of_job: dict[object, list[Row]] = {}
     for row in rows:
         for job in dict.fromkeys(jobs[session] for session in row.asked):
             own = tuple(session for session in row.asked if jobs[session] == job)
             of_job.setdefault(job, []).append(replace(row, asked=own))
+        source = Path(next(iter(row.tuning.sources), ""))
         if not row.asked and row.tuning.rank is not None:
-            folder = Path(next(iter(row.tuning.sources), "")).parent
-            of_job.setdefault(folder, []).append(row)
+            of_job.setdefault(source.parent, []).append(row)
+        elif not row.asked and row.tuning.process:
+            of_job.setdefault(source, []).append(row)
     return of_job.items()
 
 
@@ -231,9 +234,14 @@ def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> list[tuple[str, s
     for row in rows:
         for session in row.asked:
             latest.setdefault(labels.get(session, session), (session, row))
-        if not row.asked and row.tuning.rank is not None:
-            latest.setdefault(f"rank {row.tuning.rank}", ("", row))
+        if not row.asked and (name := process_name(row.tuning)):
+            latest.setdefault(name, ("", row))
     return [(who, session, row) for who, (session, row) in latest.items()]
+
+
+def process_name(tuning: Tuning) -> str:
+    """Return the process as a log names it: by its rank, else by its prefix."""
+    return tuning.process if tuning.rank is None else f"rank {tuning.rank}"
 
 
 def session_labels(sessions: Iterable[Session]) -> dict[str, str]:

@@ -182,6 +182,7 @@ def merge_views(views: Sequence[Tuning]) -> Tuning:
         selected_by=latest.selected_by,
         rank=next((view.rank for view in views if view.rank is not None), None),
         session=_first(view.session for view in views),
+        process=_first(view.process for view in views) or "",
         when=_known(view.when for view in views),
         sources=tuple(dict.fromkeys(source for view in views for source in view.sources)),
         threads=_first(view.threads for view in views),

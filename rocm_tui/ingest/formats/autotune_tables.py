@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
@@ -37,7 +37,7 @@ from rocm_tui.ingest.formats.autotune_lines import (
     may_matter,
     parts,
 )
-from rocm_tui.ingest.formats.processes import Key, Origin, VaryingWords, origin
+from rocm_tui.ingest.formats.processes import Key, Origin, VaryingWords, name_of, origin
 from rocm_tui.ingest.formats.reader import Complaints, timed_choice
 from rocm_tui.ingest.formats.triton_lines import REACH, AutotunedKernel, KernelLog
 from rocm_tui.ingest.formats.unwrap import CUT, REPEATED, HardWraps, unwrap
@@ -57,8 +57,9 @@ class Block:
 
     `place` is the header's line, `touched` the offset of the last line that belonged to it,
     `crowded` whether another table was open at the same time in the same stream; `confirmed` says
-    that the header's wrapper is that of another line of the table. After dots (`elided`) rows may
-    be missing; `shown` is whether anyone was given it.
+    that the header's wrapper is that of another line of the table, `of_several` that other
+    processes wrote while its process did. After dots (`elided`) rows may be missing; `shown` is
+    whether anyone was given it.
     """
 
     n: int
@@ -77,6 +78,7 @@ class Block:
     elided: bool = False
     crowded: bool = False
     confirmed: bool = False
+    of_several: bool = False
     shown: bool = False
 
     @property
@@ -173,6 +175,7 @@ class Block:
             state=state,
             timed=len(self.rows) if state == "running" else 0,
             rank=self.origin.rank,
+            process=name_of(self.key) if self.of_several else "",
             when=self.header.when,
             sources=self.sources,
         )
@@ -414,6 +417,9 @@ class LogParser:
         self._heard: dict[Key, None] = {}
         self._strays: dict[int, list[Held]] = {}
         self._fruitless = 0
+        self._speaker: Block | None = None
+        self._several: set[Key] = set()
+        self._single: dict[Key, list[Block]] = {}
         self._doubts: dict[Key, Overlap] = {}
         self._closed: dict[Key, Block] = {}
         self._stats: dict[Key, list[Stats]] = {}
@@ -473,10 +479,10 @@ class LogParser:
             if repeated:
                 text = text[: repeated.start()]
                 what = (
-                    f"Ray left out {repeated[1]} similar lines of other processes here, so their "
-                    "tables have gaps; set RAY_DEDUP_LOGS=0 to keep all lines"
+                    f"Ray merged {counted(int(repeated[1]), 'line')} of its workers into this one,"
+                    " so their tables have gaps; set RAY_DEDUP_LOGS=0 to keep all lines"
                 )
-                self._problems.add("lines that Ray left out", place, what)
+                self._problems.add("lines that Ray merged", place, what)
             for at, part in parts(text):
                 before = text[:at]
                 if isinstance(part, Footer):
@@ -538,6 +544,7 @@ class LogParser:
                 self._close(other)
         rivals = list(self._open.of(key))
         self._open.add(block)
+        self._speaker = block
         if rivals:
             self._doubts.setdefault(key, Overlap(rivals)).begin(block)
 
@@ -650,6 +657,8 @@ class LogParser:
         self._closed = {key_of(key): closed for key, closed in self._closed.items()}
         self._ends = {key_of(key): ends for key, ends in self._ends.items()}
         self._heard = {key_of(key): None for key in self._heard}
+        self._several = {key_of(key) for key in self._several}
+        self._single = {}
         stats, self._stats = self._stats, {}
         for key, pending in stats.items():
             self._stats.setdefault(key_of(key), []).extend(pending)
@@ -797,8 +806,22 @@ class LogParser:
         return list(tables)
 
     def _touch(self, block: Block, end: int) -> None:
+        last, self._speaker = self._speaker, block
+        if last is not None and last.key != block.key and last.touched > block.touched:
+            self._prove((last, block))
+        block.of_several = block.key in self._several
         self._open.touch(block, end)
         self._changed[block.n] = block
+
+    def _prove(self, blocks: Iterable[Block]) -> None:
+        """The lines of these tables are between each other's: their processes are two. Without that
+        the words may differ from one table to the next, as the number of a graph does."""
+        for block in blocks:
+            if block.key not in self._several:
+                self._several.add(block.key)
+                for earlier in (block, *self._single.pop(block.key, ())):
+                    earlier.of_several = True
+                    self._changed[earlier.n] = earlier
 
     def _close(self, block: Block) -> None:
         if block.n in self._strays:
@@ -823,6 +846,8 @@ class LogParser:
             self._ends.pop(key, None)
         if block.rows:
             self._changed[block.n] = block
+            if len(self._single) < MAX_OPEN and key not in self._several:
+                self._single[key] = [*self._single.get(key, ())[-MAX_OPEN:], block]
         else:
             self._changed.pop(block.n, None)
             what = f"no rows follow AUTOTUNE {block.header.text}"

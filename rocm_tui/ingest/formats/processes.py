@@ -15,6 +15,14 @@ Key = tuple[str, tuple[str, ...]]
 """A process: the shape of its wrapper, and the words that do not vary."""
 
 
+_LONGEST_NAME = 80
+
+
+def name_of(key: Key) -> str:
+    """Return a process as its wrapper names it, for a person."""
+    return " ".join(filter(None, key[1]))[:_LONGEST_NAME]
+
+
 class Origin(NamedTuple):
     """A wrapper: its punctuation, its words, and the rank that it names."""
 

@@ -32,6 +32,7 @@ from rocm_tui.cli.entry import main
 from rocm_tui.errors import NotPinnable
 from rocm_tui.render import agree as agree_text
 from rocm_tui.report.agreement import Agreement, agreement, propose
+from tests.support.log_lab import MM
 from tests.support.pin_lab import KEY, TIMES
 
 PINNED, FAST = "Cpp-c2", "mm-c1"
@@ -286,3 +287,34 @@ def test_only_what_the_own_cache_dir_holds_is_home(tmp_path: Path) -> None:
     layout, other = make_layout(tmp_path / "a"), make_layout(tmp_path / "b")
     assert find_selections(layout, [str(layout.root)]).home is not None
     assert find_selections(layout, [str(other.root)]).home is None
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "names"),
+    [
+        (("(W rank=0 pid=11) ", "(W rank=1 pid=12) "), ["rank 0", "rank 1"]),
+        (("(W_TP0 pid=11) ", "(W_TP1 pid=12) "), ["rank 0", "rank 1"]),
+        (("(W pid=11, ip=10.0.0.1) ", "(W pid=12, ip=10.0.0.2) "), None),
+        (("trainer-0  | ", "trainer-1  | "), ["trainer-0", "trainer-1"]),
+        (("red > ", "blue > "), ["blue", "red"]),
+    ],
+)
+def test_processes_of_one_log_are_compared(
+    tmp_path: Path,
+    prefixes: tuple[str, str],
+    names: list[str] | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Their lines are between each other's; the rank, or else the prefix, names them."""
+    texts = (MM, MM.replace("  mm ", "  x ").replace("triton_mm_3", "mm").replace("  x ", "  t "))
+    pairs = zip(*(text.splitlines() for text in texts), strict=True)
+    lines = [f"{a}{b}" for pair in pairs for a, b in zip(prefixes, pair, strict=True)]
+    log = tmp_path / "job.log"
+    log.write_text("\n".join(lines) + "\n")
+    assert main(["agree", str(log)]) == 1
+    shown = capsys.readouterr().out
+    assert "0 of 1 problem agrees; 1 differs." in shown
+    for name in names or ["W pid 11 ip 10.0.0.1", "W pid 12 ip 10.0.0.2"]:
+        assert f"    {name}: " in shown
+    assert main(["compare", str(log)]) == 0
+    assert "Chosen differently by ranks of one job (1 of 1 problem)" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def test_two_processes_are_never_mixed_and_never_lost(name: str, seed: int) -> N
 
 def said(tunings: list[Tuning]) -> list[str]:
     """What tunings say, whoever says it and in whatever order."""
-    return sorted(repr(replace(tuning, rank=None, when=None)) for tuning in tunings)
+    return sorted(repr(replace(tuning, rank=None, when=None, process="")) for tuning in tunings)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -117,6 +117,23 @@ def test_a_process_whose_header_is_missing_is_not_mixed_into_another(cut: int) -
         (tuning,) = read(text).tunings
         assert tuning.choices == read(MM).tunings[0].choices
         assert tuning.seconds == read(MM).tunings[0].seconds
+
+
+def test_processes_have_names_where_they_write_at_the_same_time() -> None:
+    """Otherwise their prefixes may be those of one process: the number of its graph, a step."""
+    one, two = lines_of("web-0 | ", MM + BMM), lines_of("web-1 | ", BMM + OTHER)
+    one_after_another = read("\n".join([*one, *two]) + "\n").tunings
+    assert {t.process for t in one_after_another} == {""}
+    half = len(two) // 2
+    later = read("\n".join([*one[:6], *two[:half], *mixed(one[6:], two[half:]).splitlines()]))
+    assert sorted((t.op, t.process) for t in later.tunings) == [
+        ("bmm", "web-0"),
+        ("bmm", "web-1"),
+        ("mm", "web-0"),
+        ("mm", "web-1"),
+    ]
+    graphs = "".join(f"[{n}/0] {line}\n" for n in range(3) for line in (MM + BMM).splitlines())
+    assert {t.process for t in read(graphs).tunings} == {""}
 
 
 def test_a_table_goes_on_at_another_line_of_the_program() -> None:

@@ -69,9 +69,9 @@ def test_what_ray_left_out_is_counted() -> None:
     result = read("".join(f"(W pid=11) {line}\n" for line in lines))
     assert [t.choices for t in result.tunings] == [t.choices for t in BASE.tunings]
     assert [t.strides for t in result.tunings] == [t.strides for t in BASE.tunings]
-    assert [(p.line, p.what.partition(" similar")[0]) for p in result.problems] == [
-        (4, "Ray left out 3"),
-        (8, "Ray left out 7"),
+    assert [(p.line, p.what.partition(" of")[0]) for p in result.problems] == [
+        (4, "Ray merged 3 lines"),
+        (8, "Ray merged 7 lines"),
     ]
 
 
