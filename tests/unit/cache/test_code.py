@@ -121,3 +121,15 @@ def test_triton_folders_with_anything_in_them(tmp_path: Path) -> None:
     (kernel,) = code.kernels_of(module, folders)
     os.mkfifo(kernel.code_object)
     assert isinstance(of_triton(kernel), Unknown)
+
+
+def test_a_long_ir_names_its_module_at_its_end_or_its_beginning(tmp_path: Path) -> None:
+    """Versions of MLIR differ in that; what is between them is not read."""
+    place = tmp_path / "triton" / "0" / "X"
+    place.mkdir(parents=True)
+    (place / "k.json").write_text('{"target": {"backend": "hip", "arch": "gfx942"}}')
+    module, folders = tmp_path / f"{NAME}.py", code.folders_of(tmp_path, {})
+    named, rest = f'#loc = loc("/x/{NAME}.py":1:1)\n', "  %0 = arith.constant 0\n" * 2000
+    for text, kernels in ((named + rest, 1), (rest + named, 1), (rest + named + rest, 0)):
+        (place / "k.ttir").write_text(text)
+        assert len(code.kernels_of(module, folders)) == kernels

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.tuning import Tuning
 from backend.wire.jobs import (
     EnvironmentJob,
     MeasureJob,
@@ -190,7 +191,7 @@ def test_the_queue_keeps_one_a_device_and_cancel_ends_it(lab: Lab) -> None:
         def work(run: RunJob) -> str:
             return run(Odd(act)).kind
 
-        return Order("tune", act, "0", work)
+        return Order("tune", act, "0", work, tuning=act)
 
     def over(id: int) -> bool:
         return next(job for job in queue.jobs() if job.id == id).over
@@ -205,6 +206,9 @@ def test_the_queue_keeps_one_a_device_and_cancel_ends_it(lab: Lab) -> None:
         hangs = queue.submit(order("hang"))
         wait((lab.folder / "child.pid").exists, "it hangs")
         assert lab.pids[-1] == first
+        job = queue.about(Tuning("mm"), {"hang"})
+        assert job is not None and job.id == hangs.id
+        assert queue.about(Tuning("mm"), {"ok"}) is None, "it is over"
         assert queue.cancel(hangs.id)
         wait(lambda: not alive(first), "cancelled")
         after = queue.submit(order("ok"))
