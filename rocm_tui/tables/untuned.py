@@ -51,7 +51,8 @@ TUNABLEOP_RUN = (
     "t.tuning_enable(); t.tune_gemm_in_file(sys.argv[1])' {file}"
 )
 """What tunes a list of TunableOp's where there is a GPU."""
-_WORD = re.compile(r"[\w.:+-]{1,80}", re.ASCII)
+_WORD = re.compile(r"\d{1,15}|[A-Za-z]\w{0,40}(?:\.[A-Za-z]\w{0,40})?", re.ASCII)
+"""A number, or a name with its module or class: AITER's tuner evaluates the cells as Python."""
 _NO_TYPES = "the log does not tell their types"
 _NO_STEPS = "without leading dimensions, which PyTorch's reader needs"
 _ALIKE = "a bias on matrices of equal layout, which PyTorch's reader refuses"
