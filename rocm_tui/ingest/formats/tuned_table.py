@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from backend.model.choice import Choice
 from backend.model.problem import Problem
+from backend.model.session import Fault
 from backend.model.tuning import TableEntry, Tuning
 from backend.tables.model import (
     BOM,
@@ -83,6 +84,7 @@ class TableReader:
         self._whole = WholeLines(MAX_LINE)
         self._number = 1
         self._open = self._begun = False
+        self._unsaid: list[Record] = []
         self.share, self._full = RowQuota(source), False
         self._last: tuple[bytes, Entry] | None = None
 
@@ -93,7 +95,7 @@ class TableReader:
         if not self._begun:
             self._lines.look_ahead(data)
             self._begun = True
-        self._open = True
+        self._open, self._unsaid = True, []
         records, dropped = list[Record](), self._whole.dropped
         for line in self._whole.feed(data):
             records += self._read(line)
@@ -106,12 +108,15 @@ class TableReader:
         return records
 
     def settle(self) -> list[Record]:
-        """The row of a last line without an end."""
+        """The row of a last line without an end; one that is none may still be written."""
         self._open = False
-        return self._read(self._whole.open) if self._whole.open.strip() else []
+        records = self._read(self._whole.open) if self._whole.open.strip() else []
+        self._unsaid = [record for record in records if isinstance(record, Fault)]
+        return [record for record in records if record not in self._unsaid]
 
     def close(self) -> list[Record]:
-        return self.settle() if self._open else []
+        """The same, and what is wrong with a line that nobody ended."""
+        return [*(self.settle() if self._open else ()), *self._unsaid]
 
     @property
     def waits(self) -> bool:
