@@ -26,8 +26,8 @@ from backend.tables.model import (
     TORN,
     Editing,
     Entry,
-    Fields,
     Gemm,
+    Lines,
     NotAProblem,
     NotARow,
     TableDevice,
@@ -87,10 +87,8 @@ _GEMM = re.compile(
 )
 
 
-class AiterReader:
+class AiterReader(Lines):
     """The lines of one file."""
-
-    facts: Fields = ()
 
     def __init__(self, path: str = "") -> None:
         self._name = PurePath(path).name
@@ -104,9 +102,6 @@ class AiterReader:
     @property
     def columns(self) -> tuple[str, ...]:
         return self._columns
-
-    def look_ahead(self, data: bytes) -> None:
-        """Nothing: the header says all."""
 
     def take(self, line: bytes, number: int) -> bool:
         if not line.strip(b", \t"):

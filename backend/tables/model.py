@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Protocol, overload
+from typing import overload
 
 from backend.errors import brief
 from backend.model.problem import Problem, Shape, TuningKey
@@ -132,28 +132,29 @@ class Table:
         return b"".join((*parts, self.data[at:]))
 
 
-class Lines(Protocol):
+class Lines:
     """Reads a table line by line. What a line means may hang on those before it."""
 
     @property
-    def facts(self) -> Fields: ...
+    def facts(self) -> Fields:
+        return ()
 
     @property
-    def columns(self) -> tuple[str, ...]: ...
+    def columns(self) -> tuple[str, ...]:
+        return ()
 
     def look_ahead(self, data: bytes) -> None:
         """Learn from the file, or its beginning, what it says of the lines that stand first."""
-        ...
 
     def take(self, line: bytes, number: int) -> bool:
         """Whether the line of this number, without its end, is a row; what is not is remembered if
         it says something of the rows behind it. Cheap: for each line once, in their order (a last
         one that was not ended again). Raises NotARow."""
-        ...
+        raise NotImplementedError
 
     def entry(self, line: bytes, number: int, start: int) -> Entry:
         """A line that was taken as a row."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,15 @@ class Tuner:
     editing: Editing | None = None
     below: bool = False
     text: Callable[[bytes], bytes] | None = None
+
+    def table(self, data: bytes, path: str) -> Table:
+        """The table that these bytes are, of the file `path`. Raises ValueError for a document that
+        is damaged."""
+        if self.document is not None:
+            return self.document(data, path)
+        assert self.lines is not None
+        text = data if self.text is None else self.text(data)
+        return table_of(self.name, self.lines(path), text, path)
 
 
 class _Rows(Sequence[Entry]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.tables.ladder import BLOCKS
 from backend.tables.tunableop import UNSCALED
@@ -95,7 +95,7 @@ def _renamed(lists: Sequence[Untuned]) -> list[Untuned]:
         seen[one.name] = seen.get(one.name, 0) + 1
         stem, dot, suffix = one.name.rpartition(".")
         name = one.name if seen[one.name] == 1 else f"{stem}-{seen[one.name]}{dot}{suffix}"
-        out.append(Untuned(name, one.tuner, one.text, one.rows, one.run, one.left_out))
+        out.append(replace(one, name=name))
     return out
 
 
