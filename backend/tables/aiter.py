@@ -26,8 +26,8 @@ from backend.tables.model import (
     TORN,
     Editing,
     Entry,
-    Fields,
     Gemm,
+    Lines,
     NotAProblem,
     NotARow,
     TableDevice,
@@ -87,10 +87,8 @@ _GEMM = re.compile(
 )
 
 
-class AiterReader:
+class AiterReader(Lines):
     """The lines of one file."""
-
-    facts: Fields = ()
 
     def __init__(self, path: str = "") -> None:
         self._name = PurePath(path).name
@@ -104,9 +102,6 @@ class AiterReader:
     @property
     def columns(self) -> tuple[str, ...]:
         return self._columns
-
-    def look_ahead(self, data: bytes) -> None:
-        """Nothing: the header says all."""
 
     def take(self, line: bytes, number: int) -> bool:
         if not line.strip(b", \t"):
@@ -292,6 +287,8 @@ def _knows(head: bytes, name: str) -> bool:
 
 _MEASURED = ("us", "us1", "us2", "err1", "err2", "errRatio", "err_ratio", "tflops", "bw")
 """Columns that tell of the solution what was measured of it."""
+_STAGES = ("us1", "us2")
+"""Their times; that of a stage which the other one does too is 0."""
 
 
 def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> bytes:
@@ -307,7 +304,7 @@ def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> byt
     if any(columns.index(name) >= len(cells) for name in values):
         raise model.NotEditable("the row is shorter than its columns")
     for name, value in values.items():
-        if name == "us":
+        if name == "us" or (name in _STAGES and value not in ("0", model.UNTIMED)):
             model.editable_time(name, value)
         else:
             model.editable_cell(name, value, cells[columns.index(name)], measured=name in _MEASURED)

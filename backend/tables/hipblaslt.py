@@ -27,6 +27,7 @@ from backend.tables.model import (
     Entry,
     Fields,
     Gemm,
+    Lines,
     NotAProblem,
     NotARow,
     TableDevice,
@@ -176,7 +177,7 @@ _ROW = (b"N,", b"T,", b"C,")
 """How a row begins."""
 
 
-class HipblasltReader:
+class HipblasltReader(Lines):
     """The lines of one file."""
 
     def __init__(self, path: str = "") -> None:
@@ -194,9 +195,6 @@ class HipblasltReader:
     def columns(self) -> tuple[str, ...]:
         """The names of the last header."""
         return self._headers[-1] if self._headers else ()
-
-    def look_ahead(self, data: bytes) -> None:
-        """Nothing: each header stands above its rows."""
 
     def take(self, line: bytes, number: int) -> bool:
         line = line.strip()

@@ -44,7 +44,7 @@ from backend.tables.model import (
     SQLITE,
     TORN,
     Entry,
-    Fields,
+    Lines,
     NotAProblem,
     NotARow,
     TableDevice,
@@ -322,11 +322,8 @@ _TIMED = re.compile(rb"[=;](?:miopen[^:;\n]*:[^,;\n]*,[^,;\n]*,|[^:;\n]*:[^,;\n]
 _HEAD = 64 << 10
 
 
-class MiopenReader:
+class MiopenReader(Lines):
     """The lines of one file, whose device stands in its name."""
-
-    facts: Fields = ()
-    columns: tuple[str, ...] = ()
 
     def __init__(self, path: str = "") -> None:
         name = PurePath(path).name

@@ -12,7 +12,7 @@ from backend.errors import CacheUnreadable, brief
 from backend.model.problem import Problem
 from backend.model.session import Fault
 from backend.tables import aiter, hipblaslt, ladder, miopen, tunableop
-from backend.tables.model import BOM, Entry, Table, Tuner, table_of
+from backend.tables.model import BOM, Entry, Table, Tuner
 
 TUNERS = (
     tunableop.TUNER,
@@ -39,13 +39,7 @@ def parse(data: bytes, path: str) -> Table | None:
     """The table that these bytes are, of the file `path`; None for none. Raises ValueError for a
     document that is damaged."""
     tuner = sniff(data[:HEAD], path)
-    if tuner is None:
-        return None
-    if tuner.lines is not None:
-        text = data if tuner.text is None else tuner.text(data)
-        return table_of(tuner.name, tuner.lines(path), text, path)
-    assert tuner.document is not None
-    return tuner.document(data, path)
+    return None if tuner is None else tuner.table(data, path)
 
 
 def tuner_named(name: str) -> Tuner:
@@ -82,10 +76,8 @@ def table_in(data: bytes, path: Path) -> Table:
     if tuner is None:
         raise CacheUnreadable(f"{path} is no table of a tuner that is known here")
     try:
-        table = parse(data, str(path))
+        return tuner.table(data, str(path))
     except ValueError as error:
         fault = Fault(str(path), str(error))
         table = Table(tuner.name, str(path), data, (), (), (), (fault,))
         raise TableDamaged(str(error), table) from error
-    assert table is not None
-    return table

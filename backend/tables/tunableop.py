@@ -31,6 +31,7 @@ from backend.tables.model import (
     Entry,
     Fields,
     Gemm,
+    Lines,
     NotAProblem,
     NotARow,
     Table,
@@ -86,10 +87,8 @@ _SCALED_PARAMS = re.compile(
 )
 
 
-class TunableOpReader:
+class TunableOpReader(Lines):
     """The lines of one file."""
-
-    columns: tuple[str, ...] = ()
 
     def __init__(self, path: str = "") -> None:
         self._facts: list[tuple[str, str]] = []

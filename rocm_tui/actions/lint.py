@@ -87,23 +87,19 @@ def _until(cancelled: Event, items: Iterable[_T]) -> Iterator[_T]:
 
 
 def _tables(path: Path) -> Iterator[Table]:
-    if not path.is_dir():
-        yield _table(path)
+    """Read the tables; a damaged document is a table with that problem."""
+    if path.is_dir():
+        none = True
+        for table in tables_below(path, _damaged):
+            none = False
+            yield table
+        if none:
+            raise NoSuchSource(f"no table of a tuner that is known in {path}")
         return
-    none = True
-    for table in tables_below(path, _damaged):
-        none = False
-        yield table
-    if none:
-        raise NoSuchSource(f"no table of a tuner that is known in {path}")
-
-
-def _table(path: Path) -> Table:
-    """Read a table; a damaged document is a table with that problem."""
     try:
-        return read_table(path)
+        yield read_table(path)
     except TableDamaged as error:
-        return error.table
+        yield error.table
 
 
 def _damaged(error: CacheUnreadable) -> Table:

@@ -92,26 +92,17 @@ def _what(row: Covered) -> str:
 def _fields(all_times: int) -> tuple[Field[Covered], ...]:
     return (
         Field(
-            "verdict",
-            "Outcome",
+            "verdict", "Outcome", text=lambda row: _WORDS[row.verdict],
+            style=lambda row: _STYLES[row.verdict],
             about="missed: no table has it; not told: the log does not say; in tables: a given "
             "table has it; found: the program found it",
-            text=lambda row: _WORDS[row.verdict],
-            style=lambda row: _STYLES[row.verdict],
         ),
         Field(
-            "times",
-            "Times",
-            right=True,
+            "times", "Times", right=True, text=lambda row: fmt.narrow_count(row.tally.times),
             about="How often it was asked for.",
-            text=lambda row: fmt.narrow_count(row.tally.times),
         ),
         Field(
-            "share",
-            "Share",
-            right=True,
-            drop=1,
-            about="Of all that was asked for.",
+            "share", "Share", right=True, drop=1, about="Of all that was asked for.",
             text=lambda row: fmt.percent(row.tally.times / all_times),
         ),
         Field(
@@ -119,37 +110,23 @@ def _fields(all_times: int) -> tuple[Field[Covered], ...]:
         ),
         Field("op", "Op", drop=SPARE + 1, least=10, about="In the tuner's words.", text=_op),
         Field(
-            "product",
-            "Asked for",
-            least=50,
-            good=64,
-            about="What it is looked up by.",
+            "product", "Asked for", least=50, good=64, about="What it is looked up by.",
             text=lambda row: product(row.ask),
         ),
         Field(
-            "time",
-            "Time",
-            right=True,
-            drop=2,
+            "time", "Time", right=True, drop=2,
             about="Of the table's solution, where the table tells it.",
             text=lambda row: fmt.duration(row.hit.ms if row.hit else None),
         ),
         Field(
-            "way",
-            "Ran",
-            drop=SPARE + 2,
+            "way", "Ran", drop=SPARE + 2, text=_what,
             about="What ran instead, or what the table has.",
-            text=_what,
         ),
         Field(
-            "where",
-            "Table",
-            drop=SPARE + 3,
-            good=40,
+            "where", "Table", drop=SPARE + 3, good=40, text=_where,
             about="Where it was looked for, or found.",
-            text=_where,
         ),
-    )
+    )  # fmt: skip
 
 
 def cover_text(coverage: Coverage, rows: tuple[Covered, ...] | None = None) -> str:

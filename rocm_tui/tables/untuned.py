@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.tables.ladder import BLOCKS
 from backend.tables.tunableop import UNSCALED
@@ -51,7 +51,8 @@ TUNABLEOP_RUN = (
     "t.tuning_enable(); t.tune_gemm_in_file(sys.argv[1])' {file}"
 )
 """What tunes a list of TunableOp's where there is a GPU."""
-_WORD = re.compile(r"[\w.:+-]{1,80}", re.ASCII)
+_WORD = re.compile(r"\d{1,15}|[A-Za-z]\w{0,40}(?:\.[A-Za-z]\w{0,40})?", re.ASCII)
+"""A number, or a name with its module or class: AITER's tuner evaluates the cells as Python."""
 _NO_TYPES = "the log does not tell their types"
 _NO_STEPS = "without leading dimensions, which PyTorch's reader needs"
 _ALIKE = "a bias on matrices of equal layout, which PyTorch's reader refuses"
@@ -94,7 +95,7 @@ def _renamed(lists: Sequence[Untuned]) -> list[Untuned]:
         seen[one.name] = seen.get(one.name, 0) + 1
         stem, dot, suffix = one.name.rpartition(".")
         name = one.name if seen[one.name] == 1 else f"{stem}-{seen[one.name]}{dot}{suffix}"
-        out.append(Untuned(name, one.tuner, one.text, one.rows, one.run, one.left_out))
+        out.append(replace(one, name=name))
     return out
 
 

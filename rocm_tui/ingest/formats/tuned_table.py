@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from backend.model.choice import Choice
 from backend.model.problem import Problem
+from backend.model.session import Fault
 from backend.model.tuning import TableEntry, Tuning
 from backend.tables.model import (
     BOM,
@@ -83,6 +84,7 @@ class TableReader:
         self._whole = WholeLines(MAX_LINE)
         self._number = 1
         self._open = self._begun = False
+        self._unsaid: list[Record] = []
         self.share, self._full = RowQuota(source), False
         self._last: tuple[bytes, Entry] | None = None
 
@@ -93,7 +95,7 @@ class TableReader:
         if not self._begun:
             self._lines.look_ahead(data)
             self._begun = True
-        self._open = True
+        self._open, self._unsaid = True, []
         records, dropped = list[Record](), self._whole.dropped
         for line in self._whole.feed(data):
             records += self._read(line)
@@ -106,12 +108,15 @@ class TableReader:
         return records
 
     def settle(self) -> list[Record]:
-        """The row of a last line without an end."""
+        """The row of a last line without an end; one that is none may still be written."""
         self._open = False
-        return self._read(self._whole.open) if self._whole.open.strip() else []
+        records = self._read(self._whole.open) if self._whole.open.strip() else []
+        self._unsaid = [record for record in records if isinstance(record, Fault)]
+        return [record for record in records if record not in self._unsaid]
 
     def close(self) -> list[Record]:
-        return self.settle() if self._open else []
+        """The same, and what is wrong with a line that nobody ended."""
+        return [*(self.settle() if self._open else ()), *self._unsaid]
 
     @property
     def waits(self) -> bool:
@@ -150,8 +155,11 @@ class TableReader:
         return [] if same else self._seen(line, before.line)
 
 
-def records_of(table: Table, problem: Callable[[Entry], Problem]) -> DocumentRecords:
-    """All that a whole table tells, as far as there is room; what it tells last is listed first."""
+def records_of(
+    table: Table, problem: Callable[[Entry], Problem], backwards: bool
+) -> DocumentRecords:
+    """All that a whole table tells, as far as there is room; `backwards`, as what is read last is
+    listed first."""
     complaints, share = Complaints(table.path, MOST_PROBLEMS), RowQuota(table.path)
     share.told = min(len(table.entries), share.room)
     records: list[Record] = [
@@ -161,7 +169,7 @@ def records_of(table: Table, problem: Callable[[Entry], Problem]) -> DocumentRec
         records += complaints.about(MORE)
     for fault in table.problems:
         records += complaints.about(fault.what, fault.line, fault.what)
-    return DocumentRecords(records[::-1], share)
+    return DocumentRecords(records[::-1] if backwards else records, share)
 
 
 def seen(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], source: str) -> Seen:
@@ -233,27 +241,14 @@ def _reader(tuner: str, source: str) -> StreamReader:
     return TableReader(tuner_named(tuner), source)
 
 
-def _packed_lines(tuner: str, data: bytes, source: str) -> list[Record]:
-    """Read a table of lines that is packed in a file that is no text. Raises NotReadable."""
-    unpack = tuner_named(tuner).text
-    assert unpack is not None
+def _document(tuner: str, backwards: bool, data: bytes, source: str) -> list[Record]:
+    """Read a table that is one document, or packed in a file that is no text. Raises
+    NotReadable."""
     try:
-        text = unpack(data)
+        table = tuner_named(tuner).table(data, source)
     except ValueError as error:
         raise NotReadable(clean(str(error))) from error
-    reader = TableReader(tuner_named(tuner), source)
-    return DocumentRecords((*reader.feed(text), *reader.close()), reader.share)
-
-
-def _document(tuner: str, data: bytes, source: str) -> list[Record]:
-    """Read a table that is one document. Raises NotReadable."""
-    document = tuner_named(tuner).document
-    assert document is not None
-    try:
-        table = document(data, source)
-    except ValueError as error:
-        raise NotReadable(clean(str(error))) from error
-    return records_of(table, tuner_named(tuner).problem)
+    return records_of(table, tuner_named(tuner).problem, backwards)
 
 
 _LADDER = rb'\s*"(?:M_[LG]EQ_\d+|any|small_M)"\s*:\s*\{'
@@ -287,14 +282,14 @@ FORMATS = (
         ),
         place=re.compile(r"(?:\A|/)(?:E=\d+,N=\d+|N=\d+,K=\d+),device_name=[^/]+\.json\Z"),
         suffixes=DOCUMENTS,
-        document=partial(_document, "moe"),
+        document=partial(_document, "moe", True),
     ),
     Format(
         "aiter triton",
         begins=re.compile(rb"\{" + _LADDER),
         place=re.compile(r"(?:\A|/)gfx[0-9a-f]{2,6}(?:-|/(?:triton|gluon)/)[^\n]+\.json\Z"),
         suffixes=DOCUMENTS,
-        document=partial(_document, "aiter triton"),
+        document=partial(_document, "aiter triton", True),
     ),
 )
 _SQLITE = rb"(?s)SQLite format 3\0.{0,16000}?"
@@ -303,7 +298,7 @@ PACKED = (
         "miopen db",
         begins=re.compile(_SQLITE + b"perf_db"),
         suffixes=frozenset({".db", ".udb"}),
-        document=partial(_packed_lines, "miopen"),
+        document=partial(_document, "miopen", False),
     ),
 )
 """Formats of tables that are no text."""

@@ -21,8 +21,7 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import PinRefused
 from backend.pins.store import PinStore
-from backend.tables.model import Table
-from backend.tables.registry import parse
+from backend.tables.model import Table, Tuner
 from rocm_tui.actions.tables import pin_row, row_at, solution_of
 from rocm_tui.cli.entry import main
 
@@ -80,12 +79,13 @@ def test_a_row_is_pinned_shown_and_taken_back(
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What is parsed of tables."""
     seen: list[bytes] = []
+    parse = Tuner.table
 
-    def spied(data: bytes, path: str) -> Table | None:
+    def spied(tuner: Tuner, data: bytes, path: str) -> Table:
         seen.append(data)
-        return parse(data, path)
+        return parse(tuner, data, path)
 
-    monkeypatch.setattr("backend.tables.registry.parse", spied)
+    monkeypatch.setattr(Tuner, "table", spied)
     return seen
 
 

@@ -165,3 +165,23 @@ def test_documents_share_the_room_with_all_other_tables(
     written(5, paths[0])
     gone, *rows = tailers[0].poll(4.0)  # that there are more is no longer so
     assert isinstance(gone, Gone) and [type(row) for row in rows] == [Seen] * 5
+
+
+def test_a_row_that_is_still_written_is_no_fault_until_nobody_ends_it() -> None:
+    format = format_named("tunableop")
+    assert format is not None and format.stream is not None
+    row = ROWS[: ROWS.index(b"\n") + 1]
+    for cut in range(
+        len("GemmTunableOp_Half_TN,"), len("GemmTunableOp_Half_TN,tn_320_64_128,Gemm")
+    ):
+        reader = format.stream("r.csv")
+        assert [type(record) for record in reader.feed(HEAD + row + row[:cut])] == [Seen]
+        assert reader.settle() == []
+        assert not reader.waits
+        assert [type(record) for record in reader.feed(row[cut:])] == [Seen]
+        assert reader.close() == []
+        reader = format.stream("r.csv")
+        reader.feed(HEAD + row + row[:cut])
+        assert reader.settle() == []
+        (fault,) = reader.close()
+        assert isinstance(fault, Fault) and fault.line == 4

@@ -243,6 +243,21 @@ def test_the_written_lists_are_those_of_the_tuners(
         assert len(table.entries) == text.count("\n") - 1
 
 
+@pytest.mark.parametrize(
+    "word", ["exit()", "__import__", "a.b.c", "torch.int8;x", "[1]", "a-b", "lambda:0", "torch."]
+)
+def test_what_aiter_s_tuner_evaluates_is_a_name_or_a_number(
+    folder: Path, capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    columns = "M,N,K,q_dtype_w"
+    Path("a8w8_untuned_gemm.csv").write_text(
+        f"{columns}\n1,1536,7168,{word}\n2,1536,7168,torch.int8\n"
+    )
+    assert main(["cover", "a8w8_untuned_gemm.csv", "--write", "todo.csv"]) == 1
+    assert Path("todo.csv").read_text() == f"{columns}\n2,1536,7168,torch.int8\n"
+    assert "with a word that no list can hold" in capsys.readouterr().err
+
+
 def test_nothing_is_replaced_without_force(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

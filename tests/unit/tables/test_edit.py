@@ -31,6 +31,8 @@ EXPERTS = (
     b'{\n  "triton_version": "3.4.0",\n  "1": {"BLOCK_SIZE_M": 16, "num_warps":4},\n'
     b'\t"64" :\r\n{ "BLOCK_SIZE_M":16,\n"num_warps": 4 }\n}\n'
 )
+ODD_TIMES = ("0", "0.0", "-0", "1e300", "1e-30", "nan", "1e8000")
+CODE = ("exit()", "[*open(0)]", "os.system('x')", "a;b", "`x`", "$(x)", "lambda:(yield)", "é")
 NAMED = "E=8,N=176,device_name=AMD_Instinct_MI300X.json"
 
 
@@ -103,6 +105,20 @@ def test_the_same_values_leave_the_row_as_it_is() -> None:
         (GEMM, "bf16_tuned_gemm.csv", 2, {"libtype": "a,b"}, "cannot stand in the column"),
         (GEMM, "bf16_tuned_gemm.csv", 2, {"libtype": 'a"b'}, "cannot stand in the column"),
         (TUNABLEOP, "r0.csv", 3, {"ms": "1_0"}, "is no time"),
+        *((TUNABLEOP, "r0.csv", 3, {"ms": time}, "is no time") for time in ODD_TIMES),
+        *((GEMM, "bf16_tuned_gemm.csv", 2, {"us": time}, "is no time") for time in ODD_TIMES),
+        *(
+            (GEMM, "bf16_tuned_gemm.csv", 2, {name: word}, "cannot stand in the column")
+            for name in ("libtype", "kernelName")
+            for word in CODE
+        ),
+        *(
+            (GEMM, "bf16_tuned_gemm.csv", 2, {name: word}, "it takes")
+            for name in ("solidx", "splitK", "tflops")
+            for word in CODE
+        ),
+        *((EXPERTS, NAMED, 3, {"num_warps": word}, "is no whole number") for word in CODE),
+        *((TUNABLEOP, "r0.csv", 3, {"solution": word}, "is no solution") for word in CODE),
         (TUNABLEOP, "r0.csv", 3, {"solution": "Gemm_Rocblas_NT_7"}, "another layout than the row"),
         (GEMM, "bf16_tuned_gemm.csv", 2, {"us": "fast"}, "is no time"),
         (GEMM, "bf16_tuned_gemm.csv", 2, {"solidx": "abc"}, "solidx: it takes a whole number"),
