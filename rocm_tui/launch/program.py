@@ -2,10 +2,11 @@
 of one that this screen started, and those that another screen started and left running.
 
 A program has a session and a terminal of its own, one that can do nothing but show lines
-(`TERM=dumb`), and no input: keys are the screen's, so a Ctrl-C there does not reach it. All that it
-writes is kept in a file, byte for byte, by a process that is not the screen (`copier`): it goes on
-when the screen or its terminal is gone, however they went, and ends when it is asked to. Another
-screen finds the program by what its run recorded, and shows the file of its output.
+(`TERM=dumb`), and no input: keys are the screen's, so a Ctrl-C there does not reach it. What it
+writes is kept in a file, byte for byte, of very much the end, by a process that is not the screen
+(`copier`): it goes on when the screen or its terminal is gone, however they went, and ends when it
+is asked to. Another screen finds the program by what its run recorded, and shows the file of its
+output.
 
 Output is shown as lines, made harmless; the last ones are kept. A carriage return begins the line
 again, as progress bars have it. Cursor moves and colours are taken out.
@@ -18,6 +19,7 @@ import contextlib
 import fcntl
 import math
 import os
+import re
 import select
 import shlex
 import signal
@@ -34,14 +36,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backend.disk.layout import Layout
-from backend.disk.safe import check_file, make_folder
+from backend.disk.safe import check_file, make_folder, open_regular
 from backend.disk.sessions import read_log
 from backend.model.events import ProcessExited, SessionStarted
 from backend.model.session import Session
 from backend.processes.tree import lives
 from rocm_tui.environment import COMMAND
 from rocm_tui.harmless import clean, plain
-from rocm_tui.launch.copier import LOST
+from rocm_tui.launch.copier import DROPPED, LOST
 from rocm_tui.launch.run import RUN_LOG, run_id
 
 MOST_LINES = 10_000
@@ -60,13 +62,21 @@ class OutputLines:
         self._most = most
         self._lines: list[str] = []
         self._begun = ""
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._skips = False
         self._lock = threading.Lock()
 
     def feed(self, data: bytes) -> None:
         """Take what was read next; pieces may be cut anywhere."""
-        *whole, begun = (self._begun + self._decode(data)).split("\n")
+        *whole, begun = (self._begun + self._decoder.decode(data)).split("\n")
+        if self._skips and whole:
+            self._skips, whole = False, whole[1:]
+        elif self._skips:
+            return
         with self._lock:
+            if len(whole) > self._most:
+                self._forget(len(self._lines) + len(whole) - self._most)
+                whole = whole[-self._most :]
             for text in whole:
                 self._lines += _pieces(_last_writing(text))
             self._begun = begun
@@ -77,8 +87,18 @@ class OutputLines:
                     self._begun = ""
             beyond = len(self._lines) - self._most
             if beyond >= min(_SLACK, self._most):
-                del self._lines[:beyond]
-                self.first += beyond
+                self._forget(beyond)
+
+    def skip(self) -> None:
+        """What is fed next does not follow what was fed last, and may begin within a line."""
+        with self._lock:
+            self._forget(len(self._lines))
+            self._begun, self._skips = "", True
+            self._decoder.reset()
+
+    def _forget(self, count: int) -> None:
+        del self._lines[:count]
+        self.first += count
 
     @property
     def end(self) -> int:
@@ -117,11 +137,11 @@ def _pieces(text: str) -> list[str]:
 
 OUTPUT = ".output.log"
 """Ends the name of such a file, which lies among the logs of sessions."""
-_CHUNK = 1 << 16
 _TAIL = 1 << 20
-"""Bytes at the end of a file that were not seen coming and are shown."""
+"""Bytes at the end of a file that are shown, where more came than can be taken in."""
 _MARK = 200
-"""Bytes at its end in which the copier says that output is lost."""
+"""Bytes at its beginning and end in which the copier says what is not there."""
+_DROPPED = re.compile(re.escape(DROPPED).replace(b"%d", rb"(\d{1,18})"))
 _HARDER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
@@ -140,10 +160,13 @@ class Program:
         self.began = began
         self.lines = OutputLines()
         self.cut = False
-        """Whether `lines` begin in the middle of the file."""
+        """Whether `lines` begin in the middle of what it wrote."""
+        self.dropped = 0
+        """Bytes at the beginning that the file has no more."""
         self.lost = ""
         """Why a part of its output is not in the file, as far as that was seen; else empty."""
         self._file: BinaryIO | None = None
+        self._at = self._base = 0  # in all that it wrote: what is taken next, the file's beginning
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._sent = 0
 
@@ -196,19 +219,36 @@ class Program:
 
     def open_log(self) -> None:
         """Raises OSError."""
-        self._file = self.log.open("rb", buffering=0)
-        size = os.fstat(self._file.fileno()).st_size
-        if size > _TAIL:
-            self._file.seek(size - _TAIL)
-            self.cut = True
+        self._file = open_regular(self.log)
+        head = _DROPPED.match(os.pread(self._file.fileno(), _MARK, 0))
+        if head:
+            self.dropped = int(head[1])
+            self._base = self.dropped - head.end()
 
     def take(self) -> bool:
-        """Take in what stands in the file by now; False where that is nothing new."""
-        told = False
-        while self._file is not None and (data := self._file.read(_CHUNK)):
-            self.lines.feed(data)
-            told = True
-        return self._look_for_loss() or told
+        """Take in what is in the file by now; of much, the end. False where nothing is new."""
+        if self._file is None:
+            return False
+        self._reopen()
+        number = self._file.fileno()
+        end = self._base + os.fstat(number).st_size
+        start = max(self._at, self.dropped, end - _TAIL)
+        if start > self._at:
+            self.lines.skip()
+            self.cut = True
+        data = os.pread(number, max(0, end - start), start - self._base)
+        self._at = start + len(data)
+        self.lines.feed(data)
+        return self._look_for_loss() or bool(data)
+
+    def _reopen(self) -> None:
+        """Go on with the file that the copier put in the place of a long one."""
+        with contextlib.suppress(OSError):
+            if self._file is not None and not os.path.samestat(
+                self.log.stat(), os.fstat(self._file.fileno())
+            ):
+                self._file.close()
+                self.open_log()
 
     def _look_for_loss(self) -> bool:
         """What could not be written may have been said over what was read before."""
@@ -237,6 +277,8 @@ def ending(code: int | None) -> str:
         return f"signal {-code}"
 
 
+_REST = 0.05
+"""Seconds between two looks at what a program writes."""
 _DRAIN = 0.5
 """Seconds that its end waits for that of its output, which what it left running may hold open."""
 _PATIENCE = 10.0
@@ -280,15 +322,15 @@ class Launched(Program):
         self.resize(*_size())
         self.began = time.time()
         try:
-            with self.log.open("xb", buffering=0) as log:
-                self._copier = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_COPIER), str(rope)],
-                    stdin=self._terminal,
-                    stdout=log,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=[rope],
-                    start_new_session=True,
-                )
+            self.log.touch(exist_ok=False)
+            self._copier = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_COPIER), str(rope), str(self.log)],
+                stdin=self._terminal,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[rope],
+                start_new_session=True,
+            )
             self.open_log()
             self._process = subprocess.Popen(
                 self._words,
@@ -344,7 +386,7 @@ class Launched(Program):
         while waiting:
             rest = None if until == math.inf else max(0.0, until - time.monotonic())
             ready, _, _ = select.select(waiting, [], [], rest)
-            rung = os.read(bell, 4096) if bell in ready else b""
+            rung = os.read(bell, 1 << 16) if bell in ready else b""
             if bell in ready and not rung:
                 waiting.remove(bell)
                 self._close_terminal()
@@ -360,6 +402,8 @@ class Launched(Program):
             if until < math.inf and (bell not in waiting or time.monotonic() >= until):
                 until = math.inf
                 self._ended(process)
+            if rung:  # a flood is taken in now and then: keys come first
+                select.select([ended] if ended in waiting else [], [], [], _REST)
         os.close(bell)
         os.close(ended)
 

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from backend.cache import configs
 from backend.counted import counted
@@ -61,7 +61,7 @@ from backend.processes.tree import die_by, identity
 from backend.ranks.job import AGREE, FOLDER
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
-from rocm_tui.launch.stderr import StderrRelay, TableFilter
+from rocm_tui.launch.stderr import StatusLine, StderrRelay, TableFilter
 
 RUN_LOG = ".run.jsonl"
 """Ends the name of such a log, which lies among those of the programs."""
@@ -273,15 +273,6 @@ def _kept_in(folder: Path, since: float) -> int:
     return count
 
 
-HOLD_SECONDS = 0.1
-"""How long `--quiet` holds the begun line of what may be a table."""
-
-DRAIN_SECONDS = 0.2
-"""How long we wait for stderr of what the child left running in the background."""
-
-MOST_DRAIN_SECONDS = 2.0
-"""As long at most, where that goes on writing."""
-
 LOOK_SECONDS = 0.5
 """Between two looks at what the child leaves behind."""
 
@@ -290,19 +281,6 @@ _AOT_CACHE = "TORCHINDUCTOR_AUTOGRAD_CACHE"
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM")
 _KEYS = ("SIGINT", "SIGQUIT")
 """A terminal sends these to the whole group by itself: then we only have to outlive them."""
-
-
-class StatusLine(Protocol):
-    """A line on our terminal, beside the program's stderr."""
-
-    def look(self) -> None:
-        """Called at least each half second."""
-
-    def wrote(self, data: bytes) -> None:
-        """Called before the program's bytes are passed on."""
-
-    def clear(self) -> None:
-        """The program has ended."""
 
 
 MakeLine = Callable[[Layout, str], StatusLine | None]
@@ -317,7 +295,7 @@ for nothing."""
 class Child:
     """The running program: its signals, and its stderr where a relay passes that on.
 
-    Without a relay `look` is called now and then while it runs.
+    `look` is called now and then while it runs.
     """
 
     def __init__(
@@ -325,9 +303,7 @@ class Child:
         relay: StderrRelay | None = None,
         look: Callable[[], None] = lambda: None,
         record: RunRecord | None = None,
-        line: StatusLine | None = None,
     ) -> None:
-        self._line = line
         self._relay = relay
         self._look = look
         self._record = record
@@ -342,24 +318,21 @@ class Child:
                 self._record.started(process.pid)
             for number in self._early:
                 process.send_signal(number)
-            if self._relay is None:
-                self._wait(process, wake)
-            else:
-                self._until_exit(process, self._relay, wake)
-                _drain(self._relay)
+            self._wait(process, wake)
+            if self._relay is not None:
+                self._relay.end()
         if self._record is not None:
             self._record.exited(process.returncode)
-        if self._relay is not None:
-            self._relay.close()
         return process.returncode
 
     def _start(self, command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         if self._relay is None:
             return subprocess.Popen(command, env=env)
+        self._relay.start()
         try:
             return subprocess.Popen(command, env=env, stderr=self._relay.child_end)
         finally:
-            self._relay.child_started()
+            os.close(self._relay.child_end)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:
@@ -402,43 +375,13 @@ class Child:
 
     def _wait(self, process: subprocess.Popen[bytes], wake: int) -> None:
         while process.poll() is None:
-            select.select([wake], [], [], LOOK_SECONDS)
-            _clear(wake)
-            self._look()
-
-    def _until_exit(self, process: subprocess.Popen[bytes], relay: StderrRelay, wake: int) -> None:
-        sources = [relay.descriptor, wake]
-        while process.poll() is None:
-            timeout = HOLD_SECONDS if relay.holds else self._rest()
-            ready, _, _ = select.select(sources, [], [], timeout)
-            if wake in ready:
-                _clear(wake)
-            if relay.descriptor in ready and not relay.pump():
-                sources = [wake]  # the child closed its stderr and goes on
-            if not ready:
-                relay.release()
+            looks = self._record is not None and self._record.waits
+            select.select([wake], [], [], LOOK_PAUSE if looks else LOOK_SECONDS)
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
             if self._record is not None:
                 self._record.look()
-            if self._line is not None:
-                self._line.look()
-
-    def _rest(self) -> float | None:
-        """Seconds until the next look at the child, while there is something to see of it."""
-        if self._record is not None and self._record.waits:
-            return LOOK_PAUSE
-        return None if self._line is None else LOOK_SECONDS
-
-
-def _clear(wake: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.read(wake, 4096)
-
-
-def _drain(relay: StderrRelay) -> None:
-    until = time.monotonic() + MOST_DRAIN_SECONDS
-    while time.monotonic() < until and select.select([relay.descriptor], [], [], DRAIN_SECONDS)[0]:
-        if not relay.pump():
-            return
+            self._look()
 
 
 def _in_foreground() -> bool:
@@ -525,17 +468,13 @@ def run(
         _say(forbidden)
     this = _Run(options.id or run_id(), Layout(default_cache_dir(child_env)), time.time())
     line = make_line(this.layout, this.id)
-    wrote = line.wrote if line is not None else None
-    relay = StderrRelay(lambda: _open_log(this), TableFilter() if options.quiet else None, wrote)
+    relay = StderrRelay(lambda: _open_log(this), TableFilter() if options.quiet else None, line)
     record = RunRecord(this.layout, this.id, command)
     try:
-        child = Child(relay, record=record, line=line)
-        status = child.run(command, hooked(child_env, this.id))
+        status = Child(relay, record=record).run(command, hooked(child_env, this.id))
     except OSError as error:
-        relay.close()
+        relay.end()
         return _cannot_start(command[0], error)
-    if line is not None:
-        line.clear()
     found = recorded(this.layout, this.id, this.started)
     timed = 0
     if options.cache_triton:

@@ -1,4 +1,4 @@
-"""A child's stderr, passed on as it comes and kept in a file.
+"""A child's stderr, passed on as it comes and kept in a file, by a process of its own.
 
 Where our stderr is a terminal the child's is one too (a pty of the same size that changes no
 byte), else a pipe. Its stdin, stdout, controlling terminal and process group stay what they were.
@@ -14,13 +14,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import re
 import select
+import signal
 import termios
+import time
 import tty
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from rocm_tui.harmless import clean_bytes
 from rocm_tui.ingest.formats import autotune_lines
@@ -37,78 +40,153 @@ from rocm_tui.ingest.formats.autotune_lines import (
 CHUNK = 1 << 16
 
 
+HOLD_SECONDS = 0.1
+"""How long the begun line of what may be a table is held."""
+DRAIN_SECONDS = 0.2
+"""How long we wait for stderr of what the child left running in the background."""
+MOST_DRAIN_SECONDS = 2.0
+"""As long at most, where that goes on writing."""
+LOOK_SECONDS = 0.5
+"""Between two looks of the status line."""
+_IGNORED = ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2", "ALRM", "WINCH", "TSTP", "TTIN", "TTOU")
+
+
+class StatusLine(Protocol):
+    """A line on our terminal, beside the program's stderr."""
+
+    def look(self) -> None:
+        """Called at least each half second."""
+
+    def wrote(self, data: bytes) -> None:
+        """Called before the program's bytes are passed on."""
+
+    def clear(self) -> None:
+        """The program has ended."""
+
+
 class StderrRelay:
-    """`child_end` is for the child, `descriptor` to be read when ready, `pump` reads it.
+    """A process that passes on what the program writes to `child_end`: so the program goes on as
+    without us when we are killed or stopped. It lasts as long as somebody can write there, or
+    until `end`.
 
     `table_filter` keeps what it recognises off our stderr; the log, opened at the first byte, gets
-    all; `told` hears what is shown before it is. What our stderr or the log does not take any more
-    (closed, disk full) is dropped: the child must not notice.
+    all; `line` is drawn beside it. What our stderr or the log does not take any more (closed, disk
+    full) is dropped: the program must not notice.
     """
 
     def __init__(
         self,
         open_log: Callable[[], BinaryIO | None],
-        table_filter: TableFilter | None,
-        told: Callable[[bytes], None] | None = None,
+        table_filter: TableFilter | None = None,
+        line: StatusLine | None = None,
     ) -> None:
-        self._told = told
+        self._line = line
         self._open_log: Callable[[], BinaryIO | None] | None = open_log
         self._log: BinaryIO | None = None
         self._filter = table_filter
         self._target: int | None = 2
+        self._pid = 0
         self.terminal = os.isatty(2)
-        self.descriptor, self.child_end = self._pty() if self.terminal else os.pipe()
-        os.set_blocking(self.descriptor, False)
-        os.set_inheritable(self.descriptor, False)
-
-    def _pty(self) -> tuple[int, int]:
-        ours, theirs = os.openpty()
-        # What the child writes must arrive as it is: our own terminal turns \n into \r\n.
-        tty.setraw(theirs)
-        self.descriptor = ours
-        self.follow_size()
-        return ours, theirs
+        self._descriptor, self.child_end = os.openpty() if self.terminal else os.pipe()
+        if self.terminal:
+            # What the child writes must arrive as it is: our own terminal turns \n into \r\n.
+            tty.setraw(self.child_end)
+            self.follow_size()
 
     def follow_size(self) -> None:
         """Give the child's terminal the size of ours."""
         with contextlib.suppress(OSError):
             size = fcntl.ioctl(2, termios.TIOCGWINSZ, bytes(8))
-            fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, size)
+            fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size)
 
-    def child_started(self) -> None:
-        os.close(self.child_end)
+    def start(self) -> None:
+        """Start the process. Raises OSError."""
+        control, self._control = os.pipe()
+        ours = os.getpgrp()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                self._detach()
+                os.close(self._control)
+                os.close(self.child_end)
+                self._pass_on(control, ours)
+            finally:
+                os._exit(0)
+        os.close(control)
+        if not self.terminal:
+            os.close(self._descriptor)
 
-    @property
-    def holds(self) -> bool:
-        """Whether some bytes wait for more; `release` passes them on."""
-        return self._filter is not None and self._filter.held
+    def end(self) -> None:
+        """The program has ended, or could not be started: wait for what it wrote."""
+        if self._pid:
+            with contextlib.suppress(OSError):
+                os.write(self._control, b"e")
+            os.close(self._control)
+            os.waitpid(self._pid, 0)
+            if self.terminal:
+                os.close(self._descriptor)
 
-    def release(self) -> None:
+    # In the other process.
+
+    def _detach(self) -> None:
+        """Get no signal that is for the program or for us, and hold nothing open but stderr."""
+        signal.set_wakeup_fd(-1)
+        for name in _IGNORED:
+            signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_IGN)
+        os.setpgid(0, 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+
+    def _pass_on(self, control: int, group: int) -> None:
+        """Until the end of the stream and of the program, whose run has the process `group`. A run
+        that was killed says no end."""
+        sources, until = [self._descriptor, control], math.inf
+        while sources and time.monotonic() < until:
+            ready, _, _ = select.select(sources, [], [], self._patience(until))
+            if self._descriptor in ready and not self._pump():
+                sources.remove(self._descriptor)
+            if control in ready:
+                sources.remove(control)
+                self._clear_line()
+                if os.read(control, 1):
+                    until = time.monotonic() + MOST_DRAIN_SECONDS
+            if not ready:
+                self._release()
+                if until < math.inf:
+                    break
+            if self._line is not None and _is_in_front(group):
+                self._line.look()
+        self._release()
+
+    def _patience(self, until: float) -> float | None:
+        if until < math.inf:
+            return DRAIN_SECONDS
+        if self._filter is not None and self._filter.held:
+            return HOLD_SECONDS
+        return None if self._line is None else LOOK_SECONDS
+
+    def _clear_line(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.clear()
+
+    def _release(self) -> None:
         if self._filter is not None:
             self._show(self._filter.release())
 
-    def pump(self) -> bool:
+    def _pump(self) -> bool:
         """Pass on what is there; False at the end of the stream."""
         try:
-            data = os.read(self.descriptor, CHUNK)
-        except BlockingIOError:
-            return True
+            data = os.read(self._descriptor, CHUNK)
         except OSError as error:
             if error.errno != errno.EIO:  # a pty whose other end is closed
                 raise
             data = b""
-        if not data:
-            return False
-        self._keep(data)
-        self._show(data if self._filter is None else self._filter.feed(data))
-        return True
-
-    def close(self) -> None:
-        self.release()
-        os.close(self.descriptor)
-        if self._log is not None:
-            with contextlib.suppress(OSError):
-                self._log.close()
+        if data:
+            self._keep(data)
+            self._show(data if self._filter is None else self._filter.feed(data))
+        return bool(data)
 
     def _keep(self, data: bytes) -> None:
         if self._open_log is not None:
@@ -121,21 +199,25 @@ class StderrRelay:
             self._log = None
 
     def _show(self, data: bytes) -> None:
-        if data and self._told is not None:
-            self._told(data)
+        if data and self._line is not None:
+            self._line.wrote(data)
         view = memoryview(data)
         while view and self._target is not None:
             try:
                 view = view[os.write(self._target, view) :]
-            except BlockingIOError:
-                self._wait_for_room()
+            except BlockingIOError:  # somebody made our stderr non-blocking: wait as if it were not
+                select.select([], [self._target], [])
             except OSError:
                 self._target = None
 
-    def _wait_for_room(self) -> None:
-        """Somebody made our stderr non-blocking; wait as a blocking write would."""
-        if self._target is not None:
-            select.select([], [self._target], [])
+
+def _is_in_front(group: int) -> bool:
+    """Whether the terminal is that process group's: not while it is stopped, or in the background.
+    Where that cannot be seen it is."""
+    try:
+        return os.tcgetpgrp(2) == group
+    except OSError:
+        return True
 
 
 _PREFIX = re.compile(

@@ -94,7 +94,8 @@ class OutputScreen(BaseScreen):
         which = [f"program {at:,} of {of:,}"] if of > 1 else []
         self.show_title("Output", [*which, count], notice)
         self.query_one("#about", OneLine).put(about(shown, self.size.width))
-        label = f" Not all of it, {shown.lost}:" if shown.lost else " All of it:"
+        label = " The end of it:" if shown.dropped else " All of it:"
+        label = f" Not all of it, {shown.lost}:" if shown.lost else label
         path = fmt.shorten(plain(str(shown.log)), max(20, self.size.width - len(label) - 3))
         kept = (label, "warn" if shown.lost else "head"), (f" {path}", "head")
         self.query_one("#kept", OneLine).put(kept)

@@ -122,6 +122,43 @@ def test_nor_does_one_that_goes_on_writing(tmp_path: Path) -> None:
         os.kill(int(done.stdout), signal.SIGKILL)
 
 
+TALKS = """
+import os, sys, time
+os.write(1, b"ready")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+for n in range(4000):
+    os.write(2, b"x" * 49 + b"\\n")
+os.write(2, b"the end")
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=lambda how: how.name)
+def test_a_run_that_is_killed_or_stopped_does_not_hinder_the_program(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    """It writes more than a pipe holds, and all of it comes and is kept."""
+    go_on = tmp_path / "go-on"
+    words = [*LAUNCHER, "--", sys.executable, "-c", TALKS, str(go_on)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, env=child_env(tmp_path), **pipes) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert running.stdout.read(5) == b"ready"
+        running.send_signal(how)
+        go_on.touch()
+        written = b""
+        while not written.endswith(b"the end"):
+            assert select.select([running.stderr], [], [], 60)[0], len(written)
+            data = os.read(running.stderr.fileno(), 1 << 16)
+            assert data, written[-100:]
+            written += data
+        assert len(written) == 4000 * 50 + len(b"the end")
+        running.send_signal(signal.SIGCONT)
+        assert running.wait(60) == (-9 if how == signal.SIGKILL else 0)
+    (kept,) = Layout(tmp_path).sessions.glob("*.stderr.log")
+    assert kept.read_bytes() == written
+
+
 def _on_terminal(
     command: list[str], cache: Path, act: Callable[[int], None] | None = None
 ) -> tuple[int, str]:

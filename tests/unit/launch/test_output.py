@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -104,14 +105,13 @@ def test_output_that_cannot_be_kept_is_told_and_the_program_goes_on(
 ) -> None:
     path = tmp_path / "output.log" if where == "a full file" else Path(where)
     bell, rope = os.pipe()
-    with path.open("wb", buffering=0) as log:
-        copying = subprocess.Popen(
-            [sys.executable, "-I", "-S", copier.__file__, str(rope)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            pass_fds=[rope],
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL)),
-        )
+    path.touch()
+    copying = subprocess.Popen(
+        [sys.executable, "-I", "-S", copier.__file__, str(rope), str(path)],
+        stdin=subprocess.PIPE,
+        pass_fds=[rope],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL)),
+    )
     os.close(rope)
     assert copying.stdin is not None
     with copying.stdin as stdin:
@@ -127,6 +127,56 @@ def test_output_that_cannot_be_kept_is_told_and_the_program_goes_on(
         kept = path.read_bytes()
         assert len(kept) <= FULL and kept.startswith(b"line 0 x")
         assert kept.endswith(b"\n[rocm-tui: from here on output is lost: File too large]\n")
+
+
+class Following(Program):
+    """Follows a file that another process writes."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__("x", log, 0.0)
+        self.open_log()
+
+
+def test_of_a_flood_the_end_is_kept_and_shown(tmp_path: Path) -> None:
+    """The file is bounded; a reader that keeps up misses nothing, another one says what it has."""
+    path, most = tmp_path / "output.log", 10_000
+    path.touch()
+    reading, writing = os.pipe()
+    bell, rope = os.pipe()
+    copying = threading.Thread(target=copier.copy, args=(reading, str(path), rope, most))
+    copying.start()
+    keeps_up, late = Following(path), Following(path)
+    for n in range(3000):
+        os.write(writing, b"line %d\n" % n)
+        assert os.read(bell, 1) == b"\0"
+        assert path.stat().st_size <= most
+        keeps_up.take()
+    os.close(writing)
+    copying.join()
+    for descriptor in (reading, bell, rope):
+        os.close(descriptor)
+    assert keeps_up.lines.since(0) == (0, [f"line {n}" for n in range(3000)])
+    assert not keeps_up.cut and keeps_up.dropped > most
+    whole = b"".join(b"line %d\n" % n for n in range(3000))
+    head, _, kept = path.read_bytes().partition(b"\n")
+    assert head == b"[rocm-tui: the first %d bytes are not kept]" % keeps_up.dropped
+    assert kept == whole[keeps_up.dropped :] and most // 2 <= len(kept) <= most
+    assert late.take() and late.cut and late.lines.since(0)[1][-1] == "line 2999"
+    assert set(late.lines.since(0)[1]) <= set(keeps_up.lines.since(0)[1])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_long_file_is_taken_in_from_its_end_in_bounded_time(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_bytes(b"y\n" * (50 << 20))
+    began = time.process_time()
+    program = Following(path)
+    assert program.take() and not program.take()
+    assert program.cut and program.lines.since(0)[1] == ["y"] * 10_000
+    with path.open("ab") as file:
+        file.write(b"y\n" * (5 << 20) + b"the end\n")
+    assert program.take() and program.lines.last(1) == ["the end"]
+    assert time.process_time() - began < 2.0
 
 
 TALKS = """
