@@ -311,6 +311,10 @@ def test_strings_of_events_are_cleaned() -> None:
         (b"\x1b[31mred\x1b[0m\n", "stderr log"),
         (b"caf\xe9 latin-1\n", "stderr log"),
         (b"\x7fELF\x02\x01\x01\0\0\0", "binary"),
+        (b"SQLite format 3\0\x10\0\x01\x01\0", "binary"),
+        (b"\x80\x04\x95\0\0\0\0\x8c\ntorch\n", "binary"),
+        (b"epoch 1\0 loss 0.5\n", "stderr log"),
+        (b"\0hello\n", "stderr log"),
         (bytes(range(1, 32)) * 40, "binary"),
     ],
 )
