@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -260,14 +260,13 @@ class KernelLog:
             return self._end(line, who, place)
         if line.kind == "results":
             name = line.name or ""
-            ended = self._ended.setdefault(_nearest(who, self._ended) or who, {})
-            kernel = ended.get(name) or self._new(name, who, place)
-            self._current[who] = ended[name] = kernel
+            ended = {at: of[name] for at, of in self._ended.items() if name in of}
+            kernel = _only(who, ended) or self._new(name, who, place)
+            self._current[who] = self._ended.setdefault(who, {})[name] = kernel
             return None
         if line.kind == "tried":
             return self._tried(line, who, place)
-        near = _nearest(who, self._current)
-        current = None if near is None else self._current[near]
+        current = _only(who, self._current)
         if line.kind == "failed":
             return self._failed(line, current, place)
         return None if current is None else self._timed(line, current, place)
@@ -297,7 +296,7 @@ class KernelLog:
             return None
         kernel = self._open_of(who, name)
         if kernel is None:
-            like = self._alike(who, name)
+            like = self._like(who, name)
             kernel = next((k for k in like if text not in k.choices), None)
             kernel = kernel or self._new(name, who, place)
             self._open.setdefault(who, {})[name] = kernel
@@ -311,13 +310,12 @@ class KernelLog:
     def _open_of(self, who: Origin, name: str) -> KernelTuning | None:
         return self._open.get(who, {}).get(name)
 
-    def _alike(self, who: Origin, name: str) -> list[KernelTuning]:
-        """Return the open tunings of the kernel by a process whose lines begin with such a counter
-        or number as this one's: it may be the same process."""
+    def _like(self, who: Origin, name: str) -> list[KernelTuning]:
+        """Return the open tunings of the kernel whose lines may be of the same process."""
         return [
             kernels[name]
             for at, kernels in self._open.items()
-            if name in kernels and at.rank == who.rank and _words(at) == _words(who)
+            if name in kernels and _alike(at, who)
         ]
 
     def _failed(
@@ -362,7 +360,7 @@ class KernelLog:
             return None
         kernel = self._open_of(who, name)
         if kernel is None:
-            like = (k for k in self._alike(who, name) if text in k.choices)
+            like = (k for k in self._like(who, name) if text in k.choices)
             kernel = next(like, None) or self._new(name, who, place)
         for kernels in self._open.values():
             if kernels.get(name) is kernel:
@@ -399,15 +397,28 @@ def _nearest(who: Origin, known: Collection[Origin]) -> Origin | None:
     if who in known:
         return who
     only = next(iter(known)) if len(known) == 1 else None
-    return only if only and (who.akin(only) or only.differing(who)) else None
+    if only is None or who.akin(only):
+        return only
+    return only if only.rank == who.rank and only.differing(who) else None
+
+
+def _only(who: Origin, kernels: Mapping[Origin, KernelTuning]) -> KernelTuning | None:
+    """Return the kernel of the process that wrote a line; else the only one of those whose lines
+    begin as this one, but for numbers; else the only one."""
+    near = _nearest(who, kernels)
+    if near is not None:
+        return kernels[near]
+    like = {kernel for at, kernel in kernels.items() if _alike(at, who)}
+    return like.pop() if len(like) == 1 else None
 
 
 _NUMBERS = re.compile(r"\d+")
 
 
-def _words(who: Origin) -> tuple[str, list[str]]:
-    """Return a wrapper without its numbers."""
-    return who.shape, [_NUMBERS.sub("0", word) for word in who.words]
+def _alike(left: Origin, right: Origin) -> bool:
+    """Whether two wrappers of one rank differ in numbers alone, which may be counters."""
+    left_words, right_words = (_NUMBERS.sub("0", " ".join(who.words)) for who in (left, right))
+    return (left.shape, left.rank, left_words) == (right.shape, right.rank, right_words)
 
 
 def _timed_choice(name: str, text: str, times: tuple[float, ...]) -> Choice:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rocm_tui.ingest.formats import mm_log
+from rocm_tui.ingest.formats.autotune_lines import only_part
 from rocm_tui.ingest.records import Seen
 from tests.support.log_lab import BMM, MM, read
 from tests.support.scan_lab import FILLER, scanned
@@ -36,6 +37,14 @@ def test_a_row_whose_numbers_are_none(torn: str) -> None:
         (tuning,) = result.tunings
         assert [choice.name for choice in tuning.choices] == ["triton_mm_3"]
         assert tuning.state == "cut"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["mm 0.01x0 ms 100.0%", "mm 0.0100 ms 10", "Aborted (core dumped)", "SubProcess AUTOTUNE ta"],
+)
+def test_what_cannot_be_read_is_no_part_of_a_table_that_run_hides(line: str) -> None:
+    assert only_part(line) is None
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,8 @@ def test_times_are_of_the_kernel_in_their_heading() -> None:
     result = read(lines(ENDED, other, HEADING, *ROWS))
     first, second = result.tunings
     assert ([len(t.choices) for t in (first, second)], second.inputs_key) == ([3, 1], "g_k")
+    ranks = [f"[rank0]:{ENDED}", *(f"[rank1]:{line}" for line in (HEADING, *ROWS))]
+    assert [(t.rank, len(t.choices)) for t in read(lines(*ranks)).tunings] == [(0, 1), (1, 3)]
     ranks = [f"[rank{r}]:{line}" for line in (ENDED, HEADING, *ROWS) for r in (0, 1)]
     assert [(t.rank, len(t.choices)) for t in read(lines(*ranks)).tunings] == [(0, 3), (1, 3)]
 
@@ -186,6 +188,26 @@ def test_two_kernels_at_once_and_one_ends() -> None:
     result = read(lines(TRIED[0], other[0], TRIED[1], other[1], ENDED))
     assert [(t.inputs_key, t.state) for t in result.tunings] == [("f_k", "done"), ("g_k", "cut")]
     assert [p.what.partition(" does")[0] for p in result.problems] == ["the autotuning of g_k"]
+
+
+def test_a_counter_before_each_line_is_one_process() -> None:
+    log = [*TRIED, ENDED, HEADING, *ROWS]
+    result = read(lines(*(f"[{n}] {line}" for n, line in enumerate(log))))
+    assert not result.problems
+    (tuning,) = result.tunings
+    assert (tuning.state, tuning.num_choices) == ("done", 2)
+    assert [(c.description, c.ms) for c in tuning.choices] == TIMES
+
+
+def test_two_processes_try_the_same() -> None:
+    log = [f"(W pid={pid}) {line}" for line in (*TRIED, ENDED, HEADING, *ROWS) for pid in (7, 8)]
+    slower = [line.replace("p50=0.01", "p50=0.02") if "pid=8" in line else line for line in log]
+    result = read(lines(*slower))
+    assert not result.problems
+    first, second = result.tunings
+    assert [c.ms for c in first.choices] == [0.01, 0.014, 0.018]
+    assert [c.ms for c in second.choices] == [0.018, 0.02, 0.024]
+    assert (first.num_choices, second.num_choices) == (2, 2)
 
 
 def test_a_configuration_that_failed() -> None:
