@@ -150,13 +150,13 @@ def _entries(
     for op, inputs, precision, timings in walk(cache, odd):
         times = {k: _time(v) for k, v in timings.items() if _is_time(v)}
         if len(times) != len(timings):
-            what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number"
+            what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number, or negative"
             problems.append(Fault(source, what))
         yield TuningKey(op, inputs, precision), times
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not value < 0
 
 
 def _time(value: float) -> float:

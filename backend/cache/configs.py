@@ -122,7 +122,7 @@ def _timed(pair: object) -> TimedConfig | None:
         return None
     config, times = pair
     times = times if isinstance(times, list) else [times]
-    if not times or not _NUMBERS.issuperset(map(type, times)):
+    if not times or not _NUMBERS.issuperset(map(type, times)) or min(times) < 0:
         return None
     ms, quantiles = _milliseconds(times[0]), None
     if len(times) == 3:

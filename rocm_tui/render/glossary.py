@@ -84,7 +84,7 @@ STANDINGS = {
 TUNING_STATES = {
     "running": "choices are being timed: 3/14 are",
     "done": "all choices were timed, or one was taken from the cache or a pin",
-    "cut": "its end was never read: who is fastest is not known",
+    "cut": "its end, or a row, could not be read: who is fastest is not known",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,23 +50,36 @@ def troubles(problems: Iterable[Fault]) -> list[Trouble]:
 
 
 _FEW = 3
-"""So many sources that say the same are named, each in a line of its own."""
+"""The most sources that say the same, or problems of one form, that have a line each."""
+_DETAIL = re.compile(r"\S*\d\S*")
 
 
 def trouble_lines(problems: Iterable[Fault]) -> Iterator[str]:
-    """The same as lines; what more than a few sources say is one."""
+    """Yield the same as lines: one for what more than a few sources say, and one for more than a
+    few problems of a source that differ in numbers, or words with numbers, alone."""
     all_of = troubles(problems)
     sources: dict[str, dict[str, None]] = {}
     for trouble in all_of:
         sources.setdefault(trouble.what, {})[trouble.problem.source] = None
+    alike = Counter(_form(each) for each in all_of if len(sources[each.what]) <= _FEW)
     for trouble in all_of:
         saying = sources.get(trouble.what, {})
         if 0 < len(saying) <= _FEW:
-            yield trouble.line()
+            count = alike[_form(trouble)]
+            if count > _FEW:
+                yield f"{trouble.line()} (and {count - 1:,} more like it)"
+                alike[_form(trouble)] = 0
+            elif count:
+                yield trouble.line()
         elif saying:
             others = counted(len(saying) - 1, "other source")
             yield f"{plain(next(iter(saying)))} and {others}: {trouble.what}"
             saying.clear()
+
+
+def _form(trouble: Trouble) -> tuple[str, str]:
+    """Return the source and the words without the details of one case."""
+    return trouble.problem.source, _DETAIL.sub("#", trouble.problem.what)
 
 
 _RUN = "`rocm-tui run --max-autotune -- CMD` records a program"

@@ -26,11 +26,18 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from backend.model.problem import Shape
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.triton_lines import LINES, AutotunedKernel, find_kernel
+from rocm_tui.ingest.formats.triton_lines import (
+    FAILED,
+    KERNEL,
+    LINES,
+    TRIED,
+    TritonLine,
+    find_kernel,
+)
 
 # Words: each tells the part that it stands in.
 
@@ -125,6 +132,20 @@ class Dots(NamedTuple):
 
 class OutOfResource(NamedTuple):
     what: str
+
+
+class Died(NamedTuple):
+    """What the GPU's driver, the allocator or the shell printed when a process ended early."""
+
+    what: str
+
+
+class Torn(NamedTuple):
+    """A part with a value that cannot be read: a row or operands, which only a table has, or what
+    is sure to be of Inductor."""
+
+    what: str
+    kind: Literal["row", "operands", "any"] = "any"
 
 
 # What each part says
@@ -242,13 +263,37 @@ def parse_dtypes(text: str) -> Dtypes:
     return Dtypes(tuple(match[0].split(", ")) if match else ())
 
 
+_DTYPE = re.compile(
+    r"torch\.(?:bool|bfloat16|float(?:16|32|64)|complex(?:32|64|128)|u?int(?:[1-7]|8|16|32|64)"
+    r"|bits\d{1,2}(?:x\d)?|qu?int\d{1,2}(?:x\d)?|float\d_e\dm\d[a-z0-9_]{0,9})"
+)
+
+
+def is_dtype(text: str) -> bool:
+    """Whether the text is how torch prints a dtype."""
+    return _DTYPE.fullmatch(text) is not None
+
+
+_BARE = r"""[^\s,'"()\[\]{}=]*"""
+_VALUE = rf"""(?=[^\s,]){_BARE}(?:(?:'[^']*'|"[^"]*"|\([^()]*\)|\[[^\[\]]*\]){_BARE})*"""
+_SETTINGS = re.compile(rf"[A-Za-z_]\w*={_VALUE}(?:, [A-Za-z_]\w*={_VALUE})*")
+_HALF_WORD = re.compile(r"=(?:T|Tr|Tru|F|Fa|Fal|Fals|N|No|Non)(?:,|\Z)")
+
+
+def is_config(text: str) -> bool:
+    """Whether the text is a whole configuration, `BLOCK_M=32, num_warps=2`, or the name of one."""
+    if "=" not in text:
+        return True
+    return _SETTINGS.fullmatch(text) is not None and _HALF_WORD.search(text) is None
+
+
 def row_of(name: str, ms: str, percent: str, description: str) -> ChoiceRow:
     """The parts of a row that match `NAME`, `NUMBER`, `NUMBER`, and the rest."""
     share = None if percent == "nan" else float(percent)
     return ChoiceRow(name, float(ms), share, description.strip(" "))
 
 
-_SECONDS = r"(\d{1,12}(?:\.\d{1,12})?) seconds"
+_SECONDS = r"(\d{1,12}(?:\.\d{1,20})?) seconds"
 _FOOTER = re.compile(
     rf" *(?:benchmarking )?takes +{_SECONDS}(?: +and +{_SECONDS} precompiling)?"
     rf"(?: +for +(\d{{1,9}}) choices)?(?: +and +{_SECONDS} prescreening)?"
@@ -290,6 +335,8 @@ def stats_of(document: Any) -> Stats | None:
     time = document.get("best_time")
     if not (isinstance(count, int) and isinstance(name, str) and isinstance(time, int | float)):
         return None
+    if bool in (type(count), type(time)) or count < 1 or not time >= 0:
+        return None
     try:
         return Stats(count, clean(name), float(time))
     except OverflowError:
@@ -297,24 +344,57 @@ def stats_of(document: Any) -> Stats | None:
 
 
 Part = (
-    Header | Strides | Dtypes | ChoiceRow | Footer | Stats | Dots | OutOfResource | AutotunedKernel
+    Header
+    | Strides
+    | Dtypes
+    | ChoiceRow
+    | Footer
+    | Stats
+    | Dots
+    | OutOfResource
+    | Died
+    | Torn
+    | TritonLine
 )
 
 _MAX_TRIES = 8
 """Headers without an end, or rows that are none, that are looked at on one line."""
 
 
+# How a process ends: ROCm's runtime, the allocator of the C library, Python, the shell
+
+_BY_GPU = " by GPU node-"
+_DEATH = (
+    r" by GPU node-|GPU Hang|HSA_STATUS_ERROR_\w|(?:free|malloc|realloc|munmap_chunk)\(\): "
+    r"|double free or corruption|corrupted (?:size|double-linked)|terminate called after throwing"
+    r"|Fatal Python error: |Segmentation fault|\(core dumped\)"
+)
+_DIED = re.compile(
+    rf"(?:Memory access fault|HW Exception)(?= by GPU)|:\d:\w+\.cpp *:.*HSA_|\w+ \(core|{_DEATH}"
+)
+"""The same with the words before it, as far as they are of the message."""
+
+_OLD_UNIT = r"\d\.\d{4}s \d"
+_OLD_ROW = re.compile(r"(?<=\d\.\d{4})s (?=\d{1,3}\.\d% *\Z)")
+"""The unit that torch 2.0 printed behind a time: what it measured was milliseconds then too."""
+
+
 # The pieces of a line's bytes
 
 AUTOTUNE_MARK = AUTOTUNE.encode()
-_TRITON = tuple(line.encode() for line in LINES)
-MARKERS = ((AUTOTUNE_MARK, 1), (_TRITON[0], 0))
-"""What a line holds that matters wherever it stands; and the place in it of a letter that few logs
-are full of: U and T."""
-BEFORE = (STATS[1:-1].encode(), OUT_OF_RESOURCE.encode())
-"""What may stand before a table and belongs to it."""
+MARKERS = (
+    (AUTOTUNE_MARK, 1),
+    (KERNEL.encode(), 0),
+    (TRIED.encode(), 0),
+    (STATS[1:-1].encode(), 0),
+    (_BY_GPU.encode(), 4),
+)
+"""What a line holds that matters wherever it is; and the index of a letter in it that few logs are
+full of: U, T, A, a quote and G."""
+BEFORE = (OUT_OF_RESOURCE.encode(),)
+"""What may be before a table and belongs to it."""
 _WORDS = (MS, AUTOTUNE, STATS[1:-1], STRIDES, DTYPES, *DOTS, OUT_OF_RESOURCE, *LINES)
-TELLING = re.compile("|".join(map(re.escape, _WORDS)))
+TELLING = re.compile("|".join([*map(re.escape, _WORDS), _OLD_UNIT, _DEATH]))
 _TELLING = re.compile(TELLING.pattern.encode())
 
 
@@ -333,12 +413,13 @@ def parts(text: str) -> Iterator[tuple[int, Part]]:
         return
     at = text.find(STATS)
     if at >= 0:
-        stats = stats_at(text, at)
-        if stats:
-            yield at, stats
+        torn = Torn(f"these statistics cannot be read: {text[at : at + 100]}")
+        yield at, stats_at(text, at) or torn
         return
+    if MS not in text:
+        text = _OLD_ROW.sub(MS, text)
     if MS in text:
-        row = _find_row(text)
+        row = _find_row(text) or _torn_row(text)
         if row:
             yield row
             return
@@ -347,18 +428,24 @@ def parts(text: str) -> Iterator[tuple[int, Part]]:
         strides = parse_strides(text[at + len(STRIDES) :])
         if strides:
             yield at, strides
+        elif text.startswith(("[", "("), at + len(STRIDES)):
+            what = f"these strides cannot be read: {text[at + len(STRIDES) :][:100]}"
+            yield at, Torn(what, "operands")
         return
     at = text.find(DTYPES)
     if at >= 0:
         yield at, parse_dtypes(text[at:])
         return
     at = text.find(OUT_OF_RESOURCE)
-    if at >= 0:
+    if at >= 0 and FAILED not in text:
         yield at, OutOfResource(_reason(text, at))
         return
     kernel = find_kernel(text)
+    death = None if kernel else _DIED.search(text)
     if kernel:
         yield kernel
+    elif death:
+        yield death.start(), Died(text.strip())
     elif text.strip(" #|") in DOTS:
         yield 0, Dots(text)
 
@@ -372,6 +459,8 @@ def single_part(text: str) -> tuple[int, Part] | None:
 def only_part(text: str) -> Part | None:
     """The part that a clean text is: nothing stands before it, nor behind what the part holds."""
     at, part = single_part(text) or (0, None)
+    if isinstance(part, (Torn, Died)):
+        return None
     before = text[:at]
     if isinstance(part, Footer):
         whole = before in PROCESSES
@@ -388,7 +477,7 @@ def _reason(text: str, at: int) -> str:
     return text[start + 2 :] if start >= 0 else text
 
 
-def _headers_and_footers(text: str, at: int = 0) -> Iterator[tuple[int, Header | Footer]]:
+def _headers_and_footers(text: str, at: int = 0) -> Iterator[tuple[int, Part]]:
     at = text.find(AUTOTUNE, at)
     tries = _MAX_TRIES
     while at >= 0 and tries:
@@ -398,6 +487,8 @@ def _headers_and_footers(text: str, at: int = 0) -> Iterator[tuple[int, Header |
             if part:
                 yield at, part[0]
                 end = part[1]
+            elif text.endswith(PROCESSES, 0, at):
+                yield at, Torn(f"the end of a table cannot be read: {text[at : at + 100]}")
             else:
                 tries -= 1
         at = text.find(AUTOTUNE, end)
@@ -425,6 +516,26 @@ def _find_row(text: str) -> tuple[int, ChoiceRow] | None:
             return row
         at = text.find(MS, at + 1)
     return None
+
+
+_HALF_SHARE = re.compile(r"\d{0,3}\.?\d?\Z")
+_WHOLE_TIME = re.compile(r"\d{1,15}\.\d{4}\Z")
+
+
+def _torn_row(text: str) -> tuple[int, Torn] | None:
+    """Return a row whose time is no number, or whose share is cut off."""
+    before, _, rest = text.partition(MS)
+    name_and_time = before.split()[-2:]
+    share = rest.lstrip(" ").partition(" ")[0]
+    if len(name_and_time) < 2 or not _NAME.match(name_and_time[0]):
+        return None
+    name, time = name_and_time
+    whole_share = share.endswith("%") and _NUMBER.match(share[:-1])
+    half_row = _WHOLE_TIME.match(time) and _HALF_SHARE.match(rest.strip(" "))
+    if not whole_share and not half_row:
+        return None
+    at = before.rfind(name, 0, before.rfind(time))
+    return at, Torn(f"the row of {name[:100]} cannot be read: {text[at : at + 100]}", "row")
 
 
 def _row_at(text: str, at: int) -> tuple[int, ChoiceRow] | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
 from backend.counted import counted
-from backend.model.choice import Choice, sort_choices
+from backend.model.choice import Choice, parse_config, sort_choices
 from backend.model.problem import Shape
 from backend.model.session import Fault
 from backend.model.tuning import Seconds, State, Tuning
@@ -25,6 +25,7 @@ from rocm_tui.ingest.formats.autotune_lines import (
     BEFORE,
     PROCESSES,
     ChoiceRow,
+    Died,
     Dots,
     Dtypes,
     Footer,
@@ -33,14 +34,17 @@ from rocm_tui.ingest.formats.autotune_lines import (
     Part,
     Stats,
     Strides,
+    Torn,
     all_known,
+    is_config,
+    is_dtype,
     may_matter,
     parts,
 )
 from rocm_tui.ingest.formats.processes import Key, Origin, VaryingWords, name_of, origin
 from rocm_tui.ingest.formats.reader import Complaints, timed_choice
-from rocm_tui.ingest.formats.triton_lines import REACH, AutotunedKernel, KernelLog
-from rocm_tui.ingest.formats.unwrap import CUT, REPEATED, HardWraps, unwrap
+from rocm_tui.ingest.formats.triton_lines import REACH, KernelLog, KernelTuning, TritonLine
+from rocm_tui.ingest.formats.unwrap import REPEATED, HardWraps, unwrap
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
 SHOWN = 10
@@ -55,11 +59,12 @@ MAX_PROBLEMS = 50
 class Block:
     """A table whose header was seen.
 
-    `place` is the header's line, `touched` the offset of the last line that belonged to it,
-    `crowded` whether another table was open at the same time in the same stream; `confirmed` says
-    that the header's wrapper is that of another line of the table, `of_several` that other
-    processes wrote while its process did. After dots (`elided`) rows may be missing; `shown` is
-    whether anyone was given it.
+    `place` is the header's line, `last` that of its last row, `touched` the offset of the last line
+    that belonged to it, `crowded` whether another table was open at the same time in the same
+    stream; `confirmed` says that the header's wrapper is that of another line of the table,
+    `of_several` that other processes wrote while its process did. After dots (`elided`) rows may be
+    missing; a row of a `torn` one cannot be read, so the fastest choice may not be among its rows;
+    `shown` is whether anyone was given it.
     """
 
     n: int
@@ -75,7 +80,9 @@ class Block:
     footer: Footer | None = None
     stats: Stats | None = None
     ended: bool = False
+    last: int = 0
     elided: bool = False
+    torn: bool = False
     crowded: bool = False
     confirmed: bool = False
     of_several: bool = False
@@ -86,14 +93,19 @@ class Block:
         """Nothing more is to come, as far as the text tells."""
         return self.footer is not None or self.ended or self.elided or len(self.rows) >= SHOWN
 
+    def lacks(self, part: Strides | Dtypes) -> bool:
+        """Whether strides or dtypes are still to come."""
+        present = self.strides if isinstance(part, Strides) else self.dtypes
+        return present is None and not self.rows and not self.footer
+
     def takes_operands(self, part: Strides | Dtypes) -> bool:
         """Whether strides or dtypes are still to come, as many as the header has operands."""
-        known = self.strides if isinstance(part, Strides) else self.dtypes
-        if known is not None or self.rows or self.footer:
+        if not self.lacks(part):
             return False
         shapes = self.header.shapes
         if isinstance(part, Dtypes):
-            return not shapes or len(part.dtypes) == len(shapes)
+            fit = not shapes or len(part.dtypes) == len(shapes)
+            return fit and all(map(is_dtype, part.dtypes))
         return not shapes or (
             len(part.strides) == len(shapes)
             and all(
@@ -129,7 +141,7 @@ class Block:
     def restart(self) -> None:
         """As it was when its header was seen."""
         self.strides = self.dtypes = self.footer = self.stats = None
-        self.rows, self.ended, self.elided = [], False, False
+        self.rows, self.ended, self.elided, self.torn = [], False, False, False
 
     def without_wrapper(self, row: ChoiceRow) -> ChoiceRow:
         """Return the row without what its logger puts at the end of each line."""
@@ -161,7 +173,8 @@ class Block:
     def tuning(self, open_: bool) -> Tuning:
         """What is known of it now; `open_` if more may come."""
         footer = self.footer
-        state: State = "running" if open_ else "done" if self.complete else "cut"
+        whole = self.complete and not self.torn
+        state: State = "running" if open_ else "done" if whole else "cut"
         return Tuning(
             op=self.header.op,
             shapes=self.header.shapes,
@@ -193,11 +206,8 @@ class Block:
         return self.stats.num_choices if self.stats else None
 
     def _choice(self, row: ChoiceRow) -> Choice:
-        description = row.description
-        if self.header.quoted:  # inside a CSV cell quotes are doubled
-            description = description.replace('""', '"')
-        # The same few configs stand in every table.
-        return timed_choice(row.ms, row.name or None, None, sys.intern(description))
+        # The same few configs are in every table.
+        return timed_choice(row.ms, row.name or None, None, sys.intern(row.description))
 
 
 _DIGITS = re.compile(r"\d+")
@@ -345,6 +355,7 @@ class LogProblems:
         self._complaints = Complaints(source, MAX_PROBLEMS)
         self._problems: list[Fault] = []
         self._orphans: dict[Key, list[int]] = {}
+        self.headless = 0
 
     def add(self, kind: str, place: int, what: str) -> None:
         self._problems += self._complaints.about(what, place, kind)
@@ -358,15 +369,19 @@ class LogProblems:
         self._orphans.setdefault(key, []).append(place)
 
     def end_of_orphans(self, key: Key, place: int, choices: int | None) -> None:
-        """The end of a table whose beginning is missing."""
-        self.add("headless", place, _headless(len(self._orphans.pop(key, ())), choices))
+        """Report the end of a table whose beginning is missing."""
+        self._headless(place, len(self._orphans.pop(key, ())), choices)
 
     def report_orphans(self, key: Key | None = None) -> None:
         """Tell of the rows that wait for their table's end: of one stream, or of all."""
         for stream in list(self._orphans) if key is None else [key]:
             lost = self._orphans.pop(stream, None)
             if lost:
-                self.add("headless", lost[0], _headless(len(lost), None))
+                self._headless(lost[0], len(lost), None)
+
+    def _headless(self, place: int, rows: int, choices: int | None) -> None:
+        self.headless += 1
+        self.add("headless", place, _headless(rows, choices))
 
     def take(self) -> list[Fault]:
         problems, self._problems = self._problems, []
@@ -423,10 +438,13 @@ class LogParser:
         self._doubts: dict[Key, Overlap] = {}
         self._closed: dict[Key, Block] = {}
         self._stats: dict[Key, list[Stats]] = {}
-        self._changed: dict[int, Block] = {}
+        self._changed: dict[int, Block | KernelTuning] = {}
         self._records: list[Record] = []
         self._problems = LogProblems(source)
-        self._kernels = KernelLog(source)
+        self._kernels = KernelLog(source, self._next_number, self._problems.add)
+        self._unshown = self._first_stats = 0
+        self._finished = False
+        self._died = -REACH
         self._ends: dict[Key, int] = {}
         self._until = START
         self._n = 0
@@ -498,22 +516,62 @@ class LogParser:
         elif isinstance(part, Header):
             self._header(part, who, end, place)
         elif isinstance(part, Stats):
-            self._statistics(part, self._varying.key(who))
+            self._statistics(part, self._varying.key(who), place)
         elif isinstance(part, Dots):
             self._ellipsis(who)
-        elif isinstance(part, AutotunedKernel):
-            self._kernel(part, who, end)
+        elif isinstance(part, TritonLine):
+            self._kernel(part, who, end, place)
         elif isinstance(part, OutOfResource):
             self._problems.add("out of resource", place, part.what)
+        elif isinstance(part, Torn):
+            self._torn(part, who, place)
+        elif isinstance(part, Died):
+            self._death(part, who, end, place)
 
-    def _kernel(self, kernel: AutotunedKernel, who: Origin, end: int) -> None:
-        if kernel.name is not None:
+    def _kernel(self, line: TritonLine, who: Origin, end: int, place: int) -> None:
+        kernel = self._kernels.take(line, who, place)
+        if kernel is not None:
+            self._changed[kernel.n] = kernel
+        if kernel is not None or line.name is not None:
             self._until = max(self._until, end + REACH)
-        tuning = self._kernels.take(kernel, who)
-        if tuning is not None:
-            self._tell_changed()  # tables before it in the log come before it
-            self._n += 1
-            self._records.append(Seen(uid_of(self.source, self._n), tuning))
+
+    def _torn(self, torn: Torn, who: Origin, place: int) -> None:
+        """Report a part that cannot be read; one that only a table has, where a table lacks it."""
+        near = [block for block in self._reachable(self._nearby(who)) if not block.complete]
+        if torn.kind == "row" and len(near) == 1:
+            near[0].torn = True
+            self._changed[near[0].n] = near[0]
+        if torn.kind == "operands":
+            near = [block for block in near if not block.rows]
+        if near or torn.kind == "any":
+            self._problems.add("torn", place, torn.what)
+
+    def _death(self, died: Died, who: Origin, end: int, place: int) -> None:
+        """Report what ended a process, with the tuning that it left behind. What the shell says
+        after it is about the same end."""
+        if "(core dumped)" not in died.what or end - self._died >= REACH:
+            left = self._left_behind(who, self._nearby(who))
+            self._problems.add("end", place, left + died.what)
+        self._died = end
+
+    def _left_behind(self, who: Origin, stream: Key) -> str:
+        """Return the words that name the tuning which a process had begun."""
+        block = next((b for b in reversed(self._reachable(stream)) if not b.complete), None)
+        if block is None:
+            kernel = next(iter(reversed(self._kernels.unfinished(who))), None)
+            if kernel is None:
+                return ""
+            kernel.dead = True
+            self._changed[kernel.n] = kernel
+            return f"after {kernel.name} began {kernel.last}: "
+        block.torn = block.torn or not block.rows
+        rows = counted(len(block.rows), "row") if block.rows else ""
+        before = f"after {rows} of" if rows else "no rows follow"
+        return f"{before} AUTOTUNE {block.header.text}: "
+
+    def _next_number(self) -> int:
+        self._n += 1
+        return self._n
 
     def _header(self, header: Header, who: Origin, end: int, place: int) -> None:
         key = self._varying.key(who)
@@ -523,8 +581,8 @@ class LogParser:
         key = self._varying.key(who)
         self._hear(key)
         self._problems.report_orphans(key)
-        self._n += 1
-        self._enter(Block(self._n, self._sources, header, who, key, place, end))
+        self._unshown = max(0, self._unshown - 1)
+        self._enter(Block(self._next_number(), self._sources, header, who, key, place, end))
 
     def _hear(self, key: Key) -> None:
         """Remember that a process writes tables."""
@@ -565,7 +623,7 @@ class LogParser:
         elif isinstance(part, Footer):
             self._footer(part, stream, end, place)
         else:
-            self._operands(part, stream, end)
+            self._operands(part, stream, end, place)
 
     # Which process wrote a line
 
@@ -715,11 +773,18 @@ class LogParser:
                 self._records.append(Dropped(uid_of(self.source, block.n)))
                 block.shown = False
 
-    def _operands(self, part: Strides | Dtypes, stream: Key, end: int) -> None:
-        takers = [b for b in self._reachable(stream) if b.takes_operands(part)]
+    def _operands(self, part: Strides | Dtypes, stream: Key, end: int, place: int) -> None:
+        near = self._reachable(stream)
+        takers = [b for b in near if b.takes_operands(part)]
         if len(takers) == 1:
             takers[0].put_operands(part)
             self._touch(takers[0], end)
+        elif len(near) == 1 and near[0].lacks(part):
+            what = (
+                f"do not fit AUTOTUNE {near[0].header.text}: {', '.join(map(str, part[0]))[:100]}"
+            )
+            kind = "strides" if isinstance(part, Strides) else "dtypes"
+            self._problems.add("torn", place, f"these {kind} {what}")
 
     def _row(self, row: ChoiceRow, stream: Key, end: int, place: int) -> None:
         near = self._reachable(stream)
@@ -740,11 +805,24 @@ class LogParser:
             self._problems.add("row", place, row_problem(row, len(takers)))
             return
         row = takers[0].without_wrapper(row)
-        if CUT.search(row.description):
-            what = "a row is cut at the end of its line: the rest of its configuration is missing"
-            self._problems.once("cut row", place, what)
-        takers[0].rows.append(row)
+        takers[0].rows.append(self._readable(row, takers[0], place))
+        takers[0].last = place
         self._touch(takers[0], end)
+
+    def _readable(self, row: ChoiceRow, block: Block, place: int) -> ChoiceRow:
+        """Return the row without its configuration if a part of that is missing or no setting."""
+        text = row.description
+        if block.header.quoted:  # inside a CSV cell quotes are doubled
+            text = text.replace('""', '"')
+        if text.count('"') % 2:  # the end of a string in JSON
+            text = text.rstrip(",").removesuffix('"')
+        if not is_config(text):
+            parts = text.split(", ")
+            wrong = next((part for part in parts if "=" not in part or not is_config(part)), text)
+            what = f"the configuration of {row.label[:100]} cannot be read: {wrong[:100]}"
+            self._problems.add("torn", place, what)
+            text = ""
+        return row._replace(description=text)
 
     def _footer(self, footer: Footer, stream: Key, end: int, place: int) -> None:
         near = self._reachable(stream)
@@ -774,27 +852,33 @@ class LogParser:
             block.ended = True
             self._close(block)
 
-    def _statistics(self, stats: Stats, key: Key) -> None:
+    def _statistics(self, stats: Stats, key: Key, place: int) -> None:
         last = self._closed.get(key)
         if last is not None and last.fits_stats(stats):
             last.stats = stats
             self._changed[last.n] = last
             return
+        self._first_stats = self._first_stats if self._unshown else place
+        self._unshown += 1
         pending = self._stats.setdefault(key, [])
         pending.append(stats)
         del pending[:-16]
 
     def _ellipsis(self, who: Origin) -> None:
-        stream = self._varying.key(who)
-        if not self._open.of(stream):
-            akin = {block.key for block in self._open.newest() if block.origin.akin(who)}
-            stream = akin.pop() if len(akin) == 1 else stream
-        near = [b for b in self._reachable(stream) if b.rows]
+        near = [b for b in self._reachable(self._nearby(who)) if b.rows]
         if len(near) == 1:
             near[0].elided = True
             self._changed[near[0].n] = near[0]
 
     # Which table a line can belong to
+
+    def _nearby(self, who: Origin) -> Key:
+        """Return the stream of a line that has no numbers of a table in it."""
+        stream = self._varying.key(who)
+        if not self._open.of(stream):
+            akin = {block.key for block in self._open.newest() if block.origin.akin(who)}
+            stream = akin.pop() if len(akin) == 1 else stream
+        return stream
 
     def _reachable(self, stream: Key) -> list[Block]:
         """The open tables that it may speak of: the newest of the stream, as long as no line
@@ -834,6 +918,7 @@ class LogParser:
         if doubt is not None and not any(other in self._open for other in doubt.rest):
             del self._doubts[key]
         self._closed[key] = block
+        self._drop_half_configuration(block)
         pending = self._stats.get(key)
         if pending:
             fitting = [stats for stats in pending if block.fits_stats(stats)]
@@ -850,8 +935,20 @@ class LogParser:
                 self._single[key] = [*self._single.get(key, ())[-MAX_OPEN:], block]
         else:
             self._changed.pop(block.n, None)
-            what = f"no rows follow AUTOTUNE {block.header.text}"
-            self._problems.add("empty", block.place, what)
+            if not block.torn:  # else the reason was reported
+                what = f"no rows follow AUTOTUNE {block.header.text}"
+                self._problems.add("empty", block.place, what)
+
+    def _drop_half_configuration(self, block: Block) -> None:
+        """Report a table that ends within its last row: settings are missing which each has."""
+        if block.footer or len(block.rows) < 2:
+            return
+        *others, last = block.rows
+        names = list(parse_config(last.description))
+        if any(_is_start(names, list(parse_config(row.description))) for row in others):
+            what = f"the configuration of {last.label[:100]} ends at {last.description[-100:]}"
+            self._problems.add("torn", block.last, what)
+            block.rows[-1] = last._replace(description="")
 
     def _end_doubt(self, doubt: Overlap) -> None:
         """Its older tables are over."""
@@ -878,12 +975,14 @@ class LogParser:
     def _tell_changed(self) -> None:
         """Make tunings of the tables that changed."""
         for block in self._changed.values():
-            if block.rows:
+            if isinstance(block, KernelTuning):
+                self._records.append(self._seen(block, not self._finished))
+            elif block.rows:
                 self._records.append(self._seen(block, block in self._open))
                 block.shown = True
         self._changed = {}
 
-    def _seen(self, block: Block, open_: bool = False) -> Seen:
+    def _seen(self, block: Block | KernelTuning, open_: bool = False) -> Seen:
         return Seen(uid_of(self.source, block.n), block.tuning(open_))
 
     def cut(self) -> list[Record]:
@@ -891,13 +990,29 @@ class LogParser:
         return [self._seen(b) for b in self._open if b.rows]
 
     def finish(self) -> None:
-        """The log has ended: what is open stays as it is."""
+        """Close what is open: the log has ended."""
         for line, place in self._wraps.rest():
             self._whole_line(line, self._until, place)
         for block in list(self._open):
             if block in self._open:
                 self._close(block)
+        self._finished = True
+        self._changed |= {kernel.n: kernel for kernel in self._kernels.unfinished()}
+        self._kernels.finish()
         self._problems.report_orphans()
+        unshown = self._unshown - self._problems.headless
+        if unshown > 0:
+            what = counted(
+                unshown,
+                "statistic reports a tuning whose table was",
+                "statistics report tunings whose tables were",
+            )
+            hidden = "not shown (TORCHINDUCTOR_AUTOTUNE_NUM_CHOICES_DISPLAYED=0 leaves them out)"
+            self._problems.add("unshown", self._first_stats, f"{what} {hidden}")
+
+
+def _is_start(names: list[str], others: list[str]) -> bool:
+    return 0 < len(names) < len(others) and others[: len(names)] == names
 
 
 def _is_full(block: Block, footer: Footer) -> bool:

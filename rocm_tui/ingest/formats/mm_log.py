@@ -48,12 +48,20 @@ def parse(data: bytes, source: str) -> list[Record]:
     for n, entry in enumerate(_entries(data), start=1):
         if isinstance(entry, dict) and "invoke" in entry:
             continue
-        tuning = _tuning(entry, source) if isinstance(entry, dict) else None
+        try:
+            tuning = _tuning(entry, source) if isinstance(entry, dict) else None
+        except _BadValue as error:
+            records += complaints.about(f"entry {n} of an MM log: {error}")
+            continue
         if tuning:
             records.append(Seen(uid_of(source, n), tuning))
         else:
             records += complaints.about(f"entry {n} is no tuning of an MM log")
     return records
+
+
+class _BadValue(Exception):
+    """A choice whose time is none."""
 
 
 def _entries(data: bytes) -> list[Any]:
@@ -119,11 +127,13 @@ def _shapes(texts: Iterable[Any]) -> tuple[Shape, ...]:
 
 
 def _choices(items: list[Any]) -> Iterator[Choice]:
-    """`null` is a choice that the log says nothing of."""
+    """`null` is a choice that the log says nothing of. Raises _BadValue."""
     for item in items:
-        time = item.get("time") if isinstance(item, dict) else None
-        if not isinstance(time, (int, float)) or isinstance(time, bool):
+        if item is None:
             continue
+        time = item.get("time") if isinstance(item, dict) else None
+        if not isinstance(time, (int, float)) or isinstance(time, bool) or time < 0:
+            raise _BadValue(f"a choice has no time: {clean(json.dumps(item))[:100]}")
         try:
             ms = float(time)
         except OverflowError:

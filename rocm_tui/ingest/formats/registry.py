@@ -5,6 +5,7 @@ A new format is one file in this folder and one line in `FORMATS`.
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from rocm_tui.ingest.formats import (
@@ -47,8 +48,6 @@ HEAD = 16 << 10
 
 _OPENING = re.compile(rb'[\[{][\s\[{]*(?:"[\w(]{0,20})?\Z')
 _TEXT_CONTROLS = b"\t\n\r\f\b\x1b"
-_HOLE = re.compile(rb"\0{256,}")
-"""What a log has where it was cut while a program wrote it."""
 _CONTROLS = bytes(byte for byte in range(32) if byte not in _TEXT_CONTROLS)
 
 
@@ -86,9 +85,22 @@ def sniff(head: bytes) -> str:
 
 
 def _is_binary(head: bytes) -> bool:
-    """A NUL byte, or more control bytes than text has."""
-    head = _HOLE.sub(b"", head)
-    if b"\0" in head:
-        return True
+    """Whether it has more control bytes than text has, or NULs and anything else that text lacks.
+
+    A log has a NUL where a program wrote one, and a run of them where it was cut while it was
+    written; all else is text.
+    """
     odd = len(head) - len(head.translate(None, _CONTROLS))
+    nuls = head.count(0)
+    if nuls:
+        return odd > nuls or not _is_utf_8(head)
     return odd * 20 > len(head) + 200
+
+
+def _is_utf_8(head: bytes) -> bool:
+    """Whether it is, but for a last character that may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True

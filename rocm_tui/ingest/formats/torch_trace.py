@@ -23,14 +23,29 @@ from typing import Any, BinaryIO
 from backend.model.choice import Choice, sort_choices
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.autotune_lines import Stats, parse_shapes, parse_stride_list, stats_of
-from rocm_tui.ingest.formats.reader import LOGS, Format, WholeLines, json_object, timed_choice
+from rocm_tui.ingest.formats.autotune_lines import (
+    Stats,
+    is_dtype,
+    parse_shapes,
+    parse_stride_list,
+    stats_of,
+)
+from rocm_tui.ingest.formats.reader import (
+    LOGS,
+    Complaints,
+    Format,
+    WholeLines,
+    json_object,
+    timed_choice,
+)
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
 _TUNING = "_template_autotuning"
 _PRECOMPILING = "_template_precompiling"
 MAX_EVENT = 4 << 20
 MAX_LINE = 8 << 20
+MAX_PROBLEMS = 50
+_TORN = "an event of an autotuning that is torn"
 
 
 class TorchTrace:
@@ -43,6 +58,8 @@ class TorchTrace:
         self._size = 0
         self._rank: int | None = None
         self._n = 0
+        self._number = 0
+        self._complaints = Complaints(source, MAX_PROBLEMS)
         self._open: dict[str, tuple[int, float, Tuning]] = {}
         self._precompiling: dict[str, float] = {}
         self._precompiled: dict[str, float] = {}
@@ -73,7 +90,10 @@ class TorchTrace:
         return records
 
     def _line(self, line: bytes) -> None:
+        self._number += 1
         if not line.startswith(b"\t"):
+            if self._payload is not None and _TUNING.encode() in b"".join(self._payload):
+                self._problem(_TORN)
             self._payload = None
             if b'{"chromium_event"' in line:
                 self._payload, self._size = [], 0
@@ -94,6 +114,11 @@ class TorchTrace:
         event = json_object(payload)
         if event is not None:
             self._event(event)
+        elif _TUNING.encode() in payload:
+            self._problem(_TORN)
+
+    def _problem(self, what: str) -> None:
+        self._records += self._complaints.about(what, self._number)
 
     def _event(self, event: dict[str, Any]) -> None:
         name, at, phase = event.get("name"), event.get("ts"), event.get("ph")
@@ -129,6 +154,8 @@ class TorchTrace:
             uid = uid_of(self.source, n)
             if stats is None:
                 self._records.append(Dropped(uid))
+                if "autotune_choices_stats" in args:
+                    self._problem(f"statistics of {clean(op)[:60]} that cannot be read")
                 return
             seconds = Seconds(at - start, self._precompiled.pop(op, None))
             choices = sort_choices(_choices(stats, document))
@@ -142,11 +169,15 @@ class TorchTrace:
             self._records.append(Seen(uid, done))
 
     def _started(self, op: str, at: float, args: dict[str, Any]) -> Tuning:
+        dtypes = tuple(d for d in _text(args, "autotune_dtypes").split(", ") if d)
+        if not all(map(is_dtype, dtypes)):
+            self._problem(f"dtypes of {clean(op)[:60]} that are none: {', '.join(dtypes)[:100]}")
+            dtypes = ()
         return Tuning(
             op=clean(op),
             shapes=parse_shapes(_text(args, "autotune_shape")) or (),
             strides=parse_stride_list(_text(args, "autotune_strides")) or (),
-            dtypes=tuple(d for d in _text(args, "autotune_dtypes").split(", ") if d),
+            dtypes=dtypes,
             state="running",
             rank=self._rank,
             when=at,

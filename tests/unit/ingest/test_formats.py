@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.cache import configs
+from backend.errors import CacheUnreadable
 from backend.model.choice import Choice
 from backend.model.events import (
     ChoiceAdded,
@@ -158,6 +160,55 @@ def test_a_trace_cut_off() -> None:
     records = reader.feed(trace_event("mm_template_autotuning", "B", 1, **SHAPES).encode())
     (tuning,) = tunings(records + reader.close()).values()
     assert tuning.state == "cut"
+
+
+@pytest.mark.parametrize("time", [-1.0, "0.1", None, True])
+def test_statistics_of_a_trace_that_cannot_be_read(time: object) -> None:
+    stats = json.dumps({**STATS, "best_time": time})
+    for text in (stats, stats[:-5]):
+        end = trace_event("mm_template_autotuning", "E", 2, autotune_choices_stats=text)
+        reader = TorchTrace("t")
+        records = reader.feed((trace_event("mm_template_autotuning", "B", 1) + end).encode())
+        assert tunings(records) == {}
+        assert problems(records) == ["statistics of mm that cannot be read"]
+
+
+@pytest.mark.parametrize("dtypes", ["torch.bfloat16, torch.bflo", 'torch.int8"}', "float32"])
+def test_dtypes_of_a_trace_that_are_none(dtypes: str) -> None:
+    text = trace_event("mm_template_autotuning", "B", 1, autotune_dtypes=dtypes)
+    reader = TorchTrace("t")
+    records = reader.feed(text.encode())
+    (problem,) = (record for record in records if isinstance(record, Fault))
+    assert (problem.what, problem.line) == (
+        f"dtypes of mm that are none: {dtypes}",
+        text.count("\n"),
+    )
+    (tuning,) = tunings(records).values()
+    assert tuning.dtypes == ()
+
+
+def test_a_torn_event_of_a_trace() -> None:
+    text = trace_event("mm_template_autotuning", "B", 1, **SHAPES)
+    half = text[: len(text) * 2 // 3].rpartition("\n")[0] + "\n"
+    for torn in (half, half + "\t}\n"):
+        reader = TorchTrace("t")
+        records = reader.feed((torn + text).encode()) + reader.close()
+        assert problems(records) == ["an event of an autotuning that is torn"]
+        assert len(tunings(records)) == 1
+
+
+def test_a_negative_time_is_none(tmp_path: Path) -> None:
+    cached = cache_text({"mm": {KEY: {"highest": {"a": -0.5, "b": 0.5}}}})
+    records = cache_file.parse(cached, "c")
+    (tuning,) = tunings(records).values()
+    assert [(choice.hash, choice.ms) for choice in tuning.choices] == [("b", 0.5)]
+    assert ["is not a number, or negative" in what for what in problems(records)] == [True]
+    pair = [{"kwargs": {"BLOCK": 1}}, [-0.5, 0.1, 0.2]]
+    with pytest.raises(CacheUnreadable, match="without its times"):
+        configs.parse(
+            tmp_path / "k.autotune.json",
+            json.dumps({"key": [1], "configs_timings": [pair]}).encode(),
+        )
 
 
 @needs_corpus
@@ -311,6 +362,10 @@ def test_strings_of_events_are_cleaned() -> None:
         (b"\x1b[31mred\x1b[0m\n", "stderr log"),
         (b"caf\xe9 latin-1\n", "stderr log"),
         (b"\x7fELF\x02\x01\x01\0\0\0", "binary"),
+        (b"SQLite format 3\0\x10\0\x01\x01\0", "binary"),
+        (b"\x80\x04\x95\0\0\0\0\x8c\ntorch\n", "binary"),
+        (b"epoch 1\0 loss 0.5\n", "stderr log"),
+        (b"\0hello\n", "stderr log"),
         (bytes(range(1, 32)) * 40, "binary"),
     ],
 )

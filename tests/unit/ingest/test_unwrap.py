@@ -47,7 +47,7 @@ def test_a_row_that_ends_in_the_middle_of_a_setting_is_a_problem() -> None:
     for end in ("num_stages=2,", "num_stages=", "num_stages=2, num_war"):
         cut = read(MM.replace("num_warps=2", f"num_warps=2, {end}"))
         (problem,) = cut.problems
-        assert problem.what.startswith("a row is cut at the end of its line")
+        assert problem.what.startswith("the configuration of triton_mm_3 cannot be read: ")
         assert problem.line == 5
 
 

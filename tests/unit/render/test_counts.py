@@ -93,6 +93,21 @@ def test_troubles_are_in_the_order_of_the_last_time() -> None:
     assert [trouble.line() for trouble in troubles(told)] == ["b:2: x", "a: y", "a:1: x (2 times)"]
 
 
+def test_problems_of_one_form_are_one_line_with_a_count() -> None:
+    """They differ in numbers and in words that hold some."""
+    row = "the row of triton_mm_{} (0.0{} ms) belongs to no open table"
+    rows = [Fault("a", row.format(n, n), n) for n in range(11, 18)]
+    others = [Fault("a", "the row of mm (0.01 ms) belongs to no open table", 30), Fault("a", "x")]
+    assert list(trouble_lines([*rows, *others])) == [
+        f"a:11: {row.format(11, 11)} (and 6 more like it)",
+        "a:30: the row of mm (0.01 ms) belongs to no open table",
+        "a: x",
+    ]
+    assert list(trouble_lines(rows[:3])) == [f"a:{n}: {row.format(n, n)}" for n in (11, 12, 13)]
+    elsewhere = [Fault(name, row.format(n, n), n) for n in (1, 2) for name in "ab"]
+    assert len(list(trouble_lines(elsewhere))) == 4
+
+
 def test_what_many_sources_say_is_one_line() -> None:
     told = [Fault(f"{name}.csv", "x", 7) for name in "abcd"]
     told += [Fault("e.csv", "y"), Fault("b", "z"), Fault("a.csv", "y"), Fault("c.csv", "y")]
