@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.unwrap import HardWraps, unwrap
+from rocm_tui.ingest.records import Seen
 from tests.support.log_lab import MM, read
 from tests.support.scan_lab import FILLER, scanned
 from tests.support.wrapped_logs import PLAIN, WRAPPED, Wrap, hard_wrapped, wrapped
@@ -106,6 +109,8 @@ def test_nothing_unwrapped_acts_on_a_terminal(text: str, shape: str) -> None:
 
 
 @settings(max_examples=100)
+@example("\x9b\t")
+@example("\x1b\b[36m")
 @given(st.text(max_size=100))
 def test_any_text_comes_back_out_of_json(text: str) -> None:
     said = f"AUTOTUNE mm(1x2) {text}".replace("\n", " ").replace("\r", " ").replace('"', "'")
@@ -115,3 +120,10 @@ def test_any_text_comes_back_out_of_json(text: str) -> None:
         assert [each.text for each in unwrap(line.encode())] == [
             each.text for each in unwrap(said.encode())
         ]
+
+
+@pytest.mark.parametrize("name", ["pod.jsonl", "pod.ndjson", "pod.log"])
+def test_json_lines_are_read_in_a_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(wrapped(WRAPPED["fluent-bit"]))
+    records = read_sources([str(tmp_path)])
+    assert [r.tuning.op for r in records if isinstance(r, Seen)] == ["mm", "addmm"]
