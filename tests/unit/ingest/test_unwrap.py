@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from backend.model.session import Fault
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.unwrap import HardWraps, unwrap
@@ -123,7 +124,13 @@ def test_any_text_comes_back_out_of_json(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pod.jsonl", "pod.ndjson", "pod.log"])
-def test_json_lines_are_read_in_a_folder(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text(wrapped(WRAPPED["fluent-bit"]))
-    records = read_sources([str(tmp_path)])
-    assert [r.tuning.op for r in records if isinstance(r, Seen)] == ["mm", "addmm"]
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_a_wrapped_log_is_recognised_as_a_file_and_in_a_folder(
+    tmp_path: Path, name: str, wrap: Wrap
+) -> None:
+    """No other format takes it for its own: a session log has `event` first, as structlog has."""
+    (tmp_path / name).write_text(wrapped(wrap))
+    for source in (tmp_path, tmp_path / name):
+        records = read_sources([str(source)])
+        assert {r.tuning.op for r in records if isinstance(r, Seen)} == {"mm", "addmm"}
+        assert not [r for r in records if isinstance(r, Fault)]
