@@ -18,6 +18,8 @@ _SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
 _NAMES: dict[type, str] = {
     kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(Event)
 }
+BEGINS = rf'\{{"event"\s*:\s*"(?:{"|".join(_NAMES.values())})"'
+"""A pattern of how a line begins; structlog writes `event` first, too, with any text behind it."""
 
 
 @functools.cache

@@ -70,6 +70,7 @@ from backend.tables.ladder import MOE as MOE_TABLES
 from backend.tables.miopen import DIRECTIONS, device_of, direction_of, is_key
 from backend.tables.miopen import TUNER as MIOPEN_TABLES
 from backend.tables.model import Fields, Table, TableDevice
+from rocm_tui.ingest.formats.unwrap import rest_of_text
 
 UNTOLD = TableDevice()
 """A device that nothing is said of."""
@@ -632,7 +633,8 @@ def _meaning(
         return meanings[text]
     if len(meanings) >= _MOST_MEANINGS:
         meanings.clear()
-    said = meanings[text] = marker.read(text.decode("utf-8", "replace").strip())
+    line = text.decode("utf-8", "replace").strip()
+    said = meanings[text] = marker.read(rest_of_text(line)) or marker.read(line)
     return said
 
 

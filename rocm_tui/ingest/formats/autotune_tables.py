@@ -41,7 +41,7 @@ from rocm_tui.ingest.formats.autotune_lines import (
     may_matter,
     parts,
 )
-from rocm_tui.ingest.formats.processes import Key, Origin, VaryingWords, name_of, origin
+from rocm_tui.ingest.formats.processes import Key, Origin, Origins, VaryingWords, name_of
 from rocm_tui.ingest.formats.reader import Complaints, timed_choice
 from rocm_tui.ingest.formats.triton_lines import REACH, KernelLog, KernelTuning, TritonLine
 from rocm_tui.ingest.formats.unwrap import REPEATED, HardWraps, unwrap
@@ -234,8 +234,8 @@ class OpenTables:
         self._streams: dict[Key, list[Block]] = {}
         self._by_age: dict[int, Block] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._by_age)
+    def __len__(self) -> int:
+        return len(self._by_age)
 
     def __iter__(self) -> Iterator[Block]:
         """The one that was touched last comes last."""
@@ -427,6 +427,7 @@ class LogParser:
         self.source = source
         self._sources = (source,)
         self._open = OpenTables()
+        self._origins = Origins()
         self._varying = VaryingWords()
         self._wraps = HardWraps()
         self._heard: dict[Key, None] = {}
@@ -505,7 +506,7 @@ class LogParser:
                 before = text[:at]
                 if isinstance(part, Footer):
                     before = _PROCESS.sub("", before)
-                who = origin(f"{around} {before}" if around else before)
+                who = self._origins.of(f"{around} {before}" if around else before)
                 self._take(part, who, end, place)
 
     # What a line does
@@ -637,7 +638,7 @@ class LogParser:
         if own:
             self._fruitless = 0
             self._refute_strays(own)
-            if not any(block.takes(part) for block in own):
+            if len(self._open) > len(own) and not any(block.takes(part) for block in own):
                 self._rejoin(key, who, part)
             for block in self._open.of(key):
                 block.confirmed = True

@@ -24,9 +24,7 @@ from backend.model.events import (
 )
 from backend.model.session import LATEST, Session
 from backend.model.tuning import Tuning
-from backend.wire.events import (
-    decode,
-)
+from backend.wire.events import BEGINS, decode
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.event_folds import (
     ActivityFold,
@@ -198,7 +196,7 @@ class EventLog:
 
 FORMAT = Format(
     "event log",
-    begins=re.compile(rb'\{"event"\s*:\s*"'),
+    begins=re.compile(BEGINS.encode()),
     place=re.compile(r"(?:\A|/)rocm_tui/sessions/[^/]*\.jsonl\Z"),
     suffixes=LOGS | DOCUMENTS,
     stream=EventLog,

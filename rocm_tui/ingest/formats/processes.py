@@ -59,13 +59,27 @@ _NO_SHAPE = re.compile(r"""[\w.\-/@\s"',]+""")
 _NOBODY = Origin()
 
 
-def origin(wrapper: str) -> Origin:
-    """Read the wrapper of a line."""
-    if not wrapper or wrapper.isspace():
-        return _NOBODY
-    bare = _TIME.sub("", wrapper)
-    words = tuple(_WORD.findall(bare)[:_MAX_WORDS])
-    return Origin(_NO_SHAPE.sub("", bare), words, rank_of(wrapper))
+class Origins:
+    """Reads the wrappers of lines; most lines have one of a few, but for the time."""
+
+    def __init__(self) -> None:
+        self._recent: dict[str, Origin] = {}
+
+    def of(self, wrapper: str) -> Origin:
+        if not wrapper or wrapper.isspace():
+            return _NOBODY
+        bare = _TIME.sub(_SOME_TIME, wrapper)
+        who = self._recent.get(bare)
+        if who is None:
+            if len(self._recent) >= _MOST_RECENT:
+                self._recent.clear()
+            words = tuple(_WORD.findall(bare)[:_MAX_WORDS])
+            who = self._recent[bare] = Origin(_NO_SHAPE.sub("", bare), words, rank_of(bare))
+        return who
+
+
+_SOME_TIME = "·"
+_MOST_RECENT = 256
 
 
 _RANK = re.compile(r"(local|node|group|role)?(?:\b|_|-|mpi)rank[\W_]{0,4}(\d{1,6})", re.IGNORECASE)

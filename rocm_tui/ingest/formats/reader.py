@@ -17,7 +17,7 @@ from backend.model.session import Fault
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import Record
 
-LOGS = frozenset({".log", ".txt", ".err", ".out", ".stderr", ".stdout"})
+LOGS = frozenset({".log", ".txt", ".err", ".out", ".stderr", ".stdout", ".jsonl", ".ndjson"})
 DOCUMENTS = frozenset({".json", ".jsonl"})
 TABLES = frozenset({".csv"})
 

@@ -32,7 +32,7 @@ _ESCAPE = re.compile(
     r"""|(033)|(.))""",
     re.DOTALL,
 )
-_PLAIN = {"b": "", "f": "", "r": "\r", "n": "\n", "t": " ", "e": "\x1b"}
+_PLAIN = {"b": "\b", "f": "\f", "r": "\r", "n": "\n", "t": "\t", "e": "\x1b"}
 _COLOURS = re.compile(
     r"(?:\x1b|#033|\^\[|\\x1[bB]|\\u001[bB]|\\033|\\e|␛)\[[\d;?]*[A-Za-z]"
     r"|\[\d{1,3}(?:;\d{1,3})*m"
@@ -154,6 +154,20 @@ def _character(match: re.Match[str]) -> str:
         number = int(code, 16)
         return "\ufffd" if 0xD800 <= number < 0xE000 else chr(number)
     return "\x1b" if octal else _PLAIN.get(other, other)
+
+
+_REST_OF_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+(?=")', re.DOTALL)
+
+
+def rest_of_text(line: str) -> str:
+    """Return the rest of the text in which `line` begins: up to the end of its string, if it is in
+    one."""
+    for _ in range(MAX_DEPTH):
+        string = _REST_OF_STRING.match(line)
+        if string is None:
+            break
+        line = unescaped(string[0])
+    return _cleaned(line).strip()
 
 
 REPEATED = re.compile(r" *\[repeated (\d{1,9})x across [a-z ]{1,20}\].*")

@@ -9,7 +9,7 @@ from time import process_time
 import pytest
 
 from backend.model.tuning import Tuning
-from rocm_tui.ingest.formats.processes import Origin, VaryingWords, origin, rank_of
+from rocm_tui.ingest.formats.processes import Origin, Origins, VaryingWords, rank_of
 from tests.support.log_lab import BMM, MM, read
 from tests.support.wrapped_logs import WRAPPED, Wrap
 
@@ -148,13 +148,13 @@ def test_a_table_goes_on_at_another_line_of_the_program() -> None:
 
 def test_words_that_vary_within_a_process_are_learned() -> None:
     varying = VaryingWords()
-    one, two = (origin(f"[x.py:{n}] a-1 (0) ") for n in (526, 530))
+    one, two = (Origins().of(f"[x.py:{n}] a-1 (0) ") for n in (526, 530))
     assert varying.key(one) != varying.key(two)
     places = one.differing(two)
     assert places is not None
     varying.vary(one, places)
     assert varying.key(one) == varying.key(two)
-    assert varying.key(one) != varying.key(origin("[x.py:526] a-2 (0) "))
+    assert varying.key(one) != varying.key(Origins().of("[x.py:526] a-2 (0) "))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_words_that_vary_within_a_process_are_learned() -> None:
     ],
 )
 def test_times_name_no_process(before: str, after: str) -> None:
-    assert origin(before) == origin(after)
+    assert Origins().of(before) == Origins().of(after)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_times_name_no_process(before: str, after: str) -> None:
     ],
 )
 def test_names_are_no_times(before: str, after: str) -> None:
-    assert origin(before) != origin(after)
+    assert Origins().of(before) != Origins().of(after)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,6 @@ def test_many_prefixes_are_no_more_work_than_few() -> None:
 
 
 def test_wrappers_that_are_akin() -> None:
-    bar, bare = origin("[rank0]: 50%|███ | 1/2 "), origin("[rank0]:")
+    bar, bare = Origins().of("[rank0]: 50%|███ | 1/2 "), Origins().of("[rank0]:")
     assert bar.akin(bare) and bare.akin(bar) and bar.akin(Origin())
-    assert not bare.akin(origin("[rank1]:"))
+    assert not bare.akin(Origins().of("[rank1]:"))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from backend.model.session import Fault
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.unwrap import HardWraps, unwrap
+from rocm_tui.ingest.records import Seen
 from tests.support.log_lab import MM, read
 from tests.support.scan_lab import FILLER, scanned
 from tests.support.wrapped_logs import PLAIN, WRAPPED, Wrap, hard_wrapped, wrapped
@@ -106,6 +110,8 @@ def test_nothing_unwrapped_acts_on_a_terminal(text: str, shape: str) -> None:
 
 
 @settings(max_examples=100)
+@example("\x9b\t")
+@example("\x1b\b[36m")
 @given(st.text(max_size=100))
 def test_any_text_comes_back_out_of_json(text: str) -> None:
     said = f"AUTOTUNE mm(1x2) {text}".replace("\n", " ").replace("\r", " ").replace('"', "'")
@@ -115,3 +121,16 @@ def test_any_text_comes_back_out_of_json(text: str) -> None:
         assert [each.text for each in unwrap(line.encode())] == [
             each.text for each in unwrap(said.encode())
         ]
+
+
+@pytest.mark.parametrize("name", ["pod.jsonl", "pod.ndjson", "pod.log"])
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_a_wrapped_log_is_recognised_as_a_file_and_in_a_folder(
+    tmp_path: Path, name: str, wrap: Wrap
+) -> None:
+    """No other format takes it for its own: a session log has `event` first, as structlog has."""
+    (tmp_path / name).write_text(wrapped(wrap))
+    for source in (tmp_path, tmp_path / name):
+        records = read_sources([str(source)])
+        assert {r.tuning.op for r in records if isinstance(r, Seen)} == {"mm", "addmm"}
+        assert not [r for r in records if isinstance(r, Fault)]

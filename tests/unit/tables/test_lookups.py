@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -310,6 +312,32 @@ def test_a_line_without_end_is_searched(tmp_path: Path, monkeypatch: pytest.Monk
     found = "ResultEntry found for GemmTunableOp_Half_TN,tn_64_8_32_ld_32_32_64 "
     (tally,) = read(tmp_path, ("." * 990 + found) * 300).tallies.values()
     assert tally.found == 300
+
+
+MISS = (
+    f"[aiter] shape is M:1, N:32, K:4096 {TYPED}, not found tuned config in "
+    "/tmp/aiter_configs/bf16_tuned_gemm.csv, will use default config! using torch solution:0"
+)
+EXPERT_MISS = f"[fused_moe] using 2stage default for ('gfx942', 304, {EXPERTS.format('x')}"
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda line: json.dumps({"log": f"\x1b[36m{line}\x1b[0m\n", "time": "10:11:12"}),
+        lambda line: json.dumps({"log": json.dumps({"m": line})}),
+        lambda line: f'time=10:11:12 msg="{line}" level=info',
+        lambda line: f"#033[36m{line}#033[0m",
+        lambda line: f"^[[36m{line}^[[0m",
+    ],
+    ids=["json", "json in json", "logfmt", "rsyslog", "cat -v"],
+)
+def test_a_miss_is_read_in_any_wrapper(tmp_path: Path, wrapped: Callable[[str], str]) -> None:
+    ask, tally = only(tmp_path, wrapped(MISS))
+    assert (ask.key, tally.missed, tally.way) == (BF16, 1, "torch, solution 0")
+    assert tally.table == "/tmp/aiter_configs/bf16_tuned_gemm.csv"
+    ask, tally = only(tmp_path, wrapped(EXPERT_MISS))
+    assert (tally.missed, tally.way) == (1, "2stage default")
 
 
 def test_hostile_lines_are_nothing(tmp_path: Path) -> None:
