@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from backend.disk.trusted import OWN_CACHE, user_name, why_not_written
 from backend.errors import Busy, CacheUnreadable, NotWritable, UnsafePath, brief
+
+T = TypeVar("T")
 
 MAX_BYTES = 512 << 20
 """10,000 keys of 30 choices are 29 MB; a file above this is no autotune cache."""
@@ -210,9 +213,28 @@ class NotRegular(OSError):
     """A folder, a pipe or a device stands in the place of a file."""
 
 
+class _RegularFile(io.FileIO):
+    """Raises BlockingIOError where FileIO returns None: `/proc/kmsg` looks like a regular file, and
+    has nothing to read for the moment."""
+
+    def readinto(self, buffer: Any) -> int:
+        read: int | None = super().readinto(buffer)
+        return _there(read)
+
+    def readall(self) -> bytes:
+        return _there(super().readall())
+
+
+def _there(read: T | None) -> T:
+    if read is None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return read
+
+
 def open_regular(path: Path, follow: bool = False) -> BinaryIO:
-    """The file at `path`, behind a symlink only with `follow`. Raises OSError."""
-    return os.fdopen(_opened(path, follow)[0], "rb")
+    """The file at `path`, behind a symlink only with `follow`. Raises OSError, and so does reading
+    it."""
+    return io.BufferedReader(_RegularFile(_opened(path, follow)[0]))
 
 
 def _opened(path: Path | str, follow: bool) -> tuple[int, int]:

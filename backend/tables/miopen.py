@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from itertools import count, groupby
 from pathlib import PurePath
 
+from backend.counted import counted
 from backend.model.options import CONVOLUTION_RESULTS, options
 from backend.model.problem import Problem, Shape
 from backend.tables.model import (
@@ -62,8 +63,11 @@ else:
 
 MAX_BYTES = 256 << 20
 MAX_ROWS = 2_000_000
-_MOST_STEPS = 100_000
-"""Instructions of SQLite, in thousands: far more than as many rows take."""
+_ROW_BYTES = 8
+"""A row of `perf_db` takes more: where an id of `config` is not unique, a join has more rows than a
+file can hold."""
+_STEPS_A_BYTE = 50
+"""Instructions of SQLite: far more than any file needs."""
 _MAX_TEXT = 8 << 10
 _COLUMNS = (
     *("spatial_dim", "in_channels", "in_h", "in_w", "in_d", "fil_h", "fil_w", "fil_d"),
@@ -76,7 +80,7 @@ _COLUMNS = (
 _QUERY = (
     f"SELECT {', '.join(f'config.{name}' for name in _COLUMNS)}, perf_db.solver, perf_db.params"
     " FROM perf_db INNER JOIN config ON perf_db.config = config.id"
-    f" ORDER BY perf_db.config, perf_db.id LIMIT {MAX_ROWS + 1}"
+    " ORDER BY perf_db.config, perf_db.id LIMIT ?"
 )
 _Row = tuple[object, ...]
 
@@ -85,13 +89,14 @@ def text_of(data: bytes) -> bytes:
     """The lines of a perf-db. Raises ValueError."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
+    most = min(MAX_ROWS, len(data) // _ROW_BYTES)
     try:
         with _opened(data) as database:
-            rows = database.execute(_QUERY).fetchall()
+            rows = database.execute(_QUERY, (most + 1,)).fetchall()
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise ValueError(f"no perf-db of MIOpen that can be read: {error}") from error
-    if len(rows) > MAX_ROWS:
-        raise ValueError(f"more than {MAX_ROWS:,} rows")
+    if len(rows) > most:
+        raise ValueError(f"more than {counted(most, 'row')}: no file of its size has so many")
     return b"".join(_lines(rows))
 
 
@@ -110,8 +115,8 @@ def _opened(data: bytes) -> Iterator[sqlite3.Connection]:
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA cell_size_check = ON")
         database.set_authorizer(_allowed)
-        steps = count(1)
-        database.set_progress_handler(lambda: next(steps) > _MOST_STEPS, 1000)
+        steps, most = count(1), 1000 + len(data) * _STEPS_A_BYTE // 1000
+        database.set_progress_handler(lambda: next(steps) > most, 1000)
         yield database
     finally:
         database.close()

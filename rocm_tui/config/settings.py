@@ -176,8 +176,8 @@ def settings() -> Iterator[Setting]:
                 yield Setting(section, field.name, field.type, field.default)
 
 
-_MOST = 1 << 20
-"""Bytes. A longer file is not read."""
+_MOST = 128 << 10
+"""Bytes. A longer file is not read: all settings are 10 KiB, and a MiB would take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def parse(path: Path, data: bytes) -> Settings:
     try:
         text = data.decode()
         document = tomlkit.parse(text).unwrap()
-    except (ValueError, TOMLKitError) as error:
+    except (ValueError, RecursionError, TOMLKitError) as error:
         line = error.line if isinstance(error, ParseError) else None
         what = str(error).partition(" at line ")[0].rstrip(".")
         return Settings(path, Config(), True, (Mistake(path, line, f"not valid TOML: {what}"),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -36,6 +37,15 @@ class Served:
     @property
     def port(self) -> int:
         return int(self.base.rpartition(":")[2])
+
+    def said(self) -> str:
+        """What it has written to stderr since the last call."""
+        assert self.process.stderr is not None
+        os.set_blocking(self.process.stderr.fileno(), False)
+        try:
+            return os.read(self.process.stderr.fileno(), 1 << 20).decode()
+        except BlockingIOError:
+            return ""
 
     def children(self) -> list[int]:
         """The processes of its screens."""

@@ -47,6 +47,7 @@ OUTPUT = {
     "rocm_tui/cli/work.py::LiveLine._write": "asks how wide the terminal on stderr is",
     "rocm_tui/hook_path/rocm_tui_autoload.py::_say": "runs in programs that cannot import rocm_tui",
     "rocm_tui/launch/run.py::_in_foreground": "asks who owns the terminal; opens it to read",
+    "rocm_tui/launch/stderr.py::StderrRelay._detach": "lets go of stdout: readers await its end",
     "rocm_tui/tui/terminal.py::require_terminal": "asks whether stdout is a terminal",
     "rocm_tui/tui/terminal.py::keyboard_apart_from_stdin": "reads keys from the terminal",
     "rocm_tui/tui/terminal.py::_end": "restores the terminal when Textual hangs; constant bytes",

@@ -11,6 +11,7 @@ nothing at all.
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,18 +62,21 @@ class Guard:
 
     def _is_ours(self, host: str) -> bool:
         name = _name(host)
-        return name in self.names or (self.addresses and _is_address(name))
+        return name != "" and (name in self.names or (self.addresses and _is_address(name)))
 
     def _is_right(self, name: str, value: str) -> bool:
-        """Compare in constant time."""
-        return secrets.compare_digest(value.encode(), getattr(self, name).encode())
+        """Compare in constant time. A value may hold half a character."""
+        given = value.encode(errors="surrogatepass")
+        return secrets.compare_digest(given, getattr(self, name).encode())
+
+
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]*))(?::[0-9]{1,5})?")
 
 
 def _name(host: str) -> str:
-    """The host of a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+    """The host of a Host header, without its port; empty where it is no host."""
+    match = _HOST.fullmatch(host)
+    return (match[1] or match[2]).lower() if match else ""
 
 
 def _is_address(name: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -120,7 +121,7 @@ class Site:
         """Refuse, or answer with headers that keep others out. What does not exist is not told from
         what is not allowed."""
         things: dict[str, Thing] = {"": "page", "screen": "screen"}
-        thing = things.get(request.path.split("/")[1], "file")
+        thing = things.get(request.path.lstrip("/").partition("/")[0], "file")
         shown = {
             "token": request.query.get("token", ""),
             "cookie": request.cookies.get(self._cookie_name(request), ""),
@@ -187,7 +188,8 @@ class Site:
         try:
             async for message in socket:
                 if message.type == self._web.WSMsgType.TEXT:
-                    await _heed(process, socket, message.json)
+                    with suppress(ValueError, RecursionError):  # half a character, or too deep
+                        await _heed(process, socket, message.json())
         finally:
             drawing.cancel()
             with suppress(asyncio.CancelledError):
@@ -204,14 +206,9 @@ class Site:
         await asyncio.gather(*(socket.close() for socket in set(self._sockets)))
 
 
-async def _heed(
-    process: asyncio.subprocess.Process, socket: Any, parse: Callable[[], object]
-) -> None:
-    """Do what a message of the page asks for; what is no such message is left."""
-    try:
-        message = parse()
-    except ValueError:
-        return
+async def _heed(process: asyncio.subprocess.Process, socket: Any, message: object) -> None:
+    """Do what a message of the page asks for; what is no such message is left. Raises ValueError
+    and RecursionError."""
     kind, value = message if isinstance(message, list) and len(message) == 2 else (None, None)
     if isinstance(message, list) and message in (["focus"], ["blur"]):
         await _send_message(process, message[0])
@@ -232,7 +229,9 @@ async def run(site: Site, bound: socket.socket, ready: Callable[[], None]) -> No
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, over.set)
-    # No log of requests: their URLs hold the token.
+    # No log of requests: their URLs hold the token, anybody's junk would fill stderr, and a stderr
+    # that nobody reads would stop the server. With a handler Python does not use its own.
+    logging.getLogger().addHandler(logging.NullHandler())
     runner = web.AppRunner(site.application(), access_log=None, shutdown_timeout=10.0)
     await runner.setup()
     try:

@@ -99,12 +99,24 @@ def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a = 1\na = 2", "x = " + "[" * 3000, "x = '\n", "\x00", "a.b = 1\na.b.c = 2", "[a]\n[a]"],
-)
+    [
+        "a = 1\na = 2", "x = " + "[" * 3000, "x = '\n", "\x00", "a.b = 1\na.b.c = 2", "[a]\n[a]",
+        ".".join("a" * 20_000) + " = 1", "[" + ".".join("a" * 20_000) + "]",
+        "a = " + "{a=" * 2000 + "1" + "}" * 2000, "a = " + "[" * 3000 + "]" * 3000,
+    ],
+    ids=lambda text: text[:12],
+)  # fmt: skip
 def test_a_damaged_file_is_one_mistake(text: str) -> None:
     (mistake,) = read(text).mistakes
     assert "not valid TOML" in mistake.what and "\n" not in mistake.what
     assert mistake.line is not None and read(text).config == Config()
+
+
+def test_a_file_that_is_too_long_to_be_one_of_settings_is_one_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("".join(f"a{n} = 1\n" for n in range(20_000)))
+    (mistake,) = read_settings(path).mistakes
+    assert "more than 128" in mistake.what and read_settings(path).config == Config()
 
 
 def test_bytes_that_are_no_text_are_one_mistake() -> None:

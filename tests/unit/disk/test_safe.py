@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from pathlib import Path
@@ -48,3 +49,17 @@ def test_what_is_in_the_way_is_named_and_the_file_is_kept(tmp_path: Path) -> Non
     with pytest.raises(NotWritable, match="is in the way; move it away"):
         safe.write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
+
+
+def test_a_file_that_has_nothing_for_the_moment_is_an_error(tmp_path: Path) -> None:
+    """As `/proc/kmsg`, which looks like a regular file: reading gave None, or waited."""
+    os.mkfifo(tmp_path / "fifo")
+    reading = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    writing = os.open(tmp_path / "fifo", os.O_WRONLY)
+    with io.BufferedReader(safe._RegularFile(reading)) as stream:
+        os.write(writing, b"line\n")
+        assert stream.readline() == b"line\n"
+        for read in (stream.read, stream.readline, lambda: stream.read(10), lambda: stream.read(1)):
+            with pytest.raises(BlockingIOError):
+                read()
+    os.close(writing)

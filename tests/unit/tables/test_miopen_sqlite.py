@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -156,3 +157,16 @@ def test_compiled_kernels_are_no_table(tmp_path: Path) -> None:
         database.execute("CREATE TABLE t (id)")
     other = format_named(sniff((tmp_path / "other.db").read_bytes()))
     assert other is not None and other.name == "binary"
+
+
+def test_an_id_that_many_convolutions_share_is_refused_at_once(tmp_path: Path) -> None:
+    """A join of them has more rows than a file of 140 KiB can hold, by the square."""
+    path = tmp_path / "gfx942130.db"
+    with opened(path, CONFIG.replace("PRIMARY KEY ASC", "NOT NULL DEFAULT 1")) as database:
+        for n in range(1000):
+            fill(database, ("ConvAsm1x1U", f"{n}"))
+        database.execute("UPDATE perf_db SET config = 1")
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"no file of its size has so many|interrupted"):
+        text_of(path.read_bytes())
+    assert time.process_time() - began < 2.0

@@ -46,7 +46,14 @@ def test_a_screen_needs_an_origin_as_browsers_send_it() -> None:
     assert GUARD.refusal("screen", "GET", HOST, SHOWN)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:7681", "", "127.0.0.1.nip.io:7681"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example", "evil.example:7681", "", "127.0.0.1.nip.io:7681", "[::1].evil.com",
+        "[::1]evil.com:80", "[::1", "[[::1]]", "localhost:evil.com", "localhost:",
+        "evil.com:80:localhost", "localhost:7681:80", "x@localhost",
+    ],
+)  # fmt: skip
 def test_another_name_of_this_machine_is_refused(host: str) -> None:
     """A site can let its own name point to 127.0.0.1, and is then of the same origin."""
     assert GUARD.refusal("page", "GET", {"Host": host}, SHOWN)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,37 @@ async def test_without_the_token_there_is_nothing(served: Served) -> None:
         assert await status(served, path) == 403, path
 
 
+DEEP = "[" * 900 + "]" * 900
+JUNK = {
+    "no path": b"CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: HOST\r\n\r\n",
+    "no path, no host": b"CONNECT x HTTP/1.1\r\n\r\n",
+    "a long line": b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: HOST\r\n\r\n",
+    "a long header": b"GET / HTTP/1.1\r\nHost: HOST\r\nX: " + b"\x01" * 200_000 + b"\r\n\r\n",
+    "no request": b"\x16\x03\x01" + bytes(range(256)) * 10 + b"\r\n\r\n",
+    "a bad character behind the token": b"GET /?token=TOKEN\x01\xff HTTP/1.1\r\nHost: HOST\r\n\r\n",
+    "half a character": b"GET /?token=\xed\xa0\x80 HTTP/1.1\r\nHost: HOST\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK)
+def test_junk_gets_an_error_and_the_server_writes_nothing(junk: bytes, served: Served) -> None:
+    """Neither a traceback nor the token is on stderr, and nobody can fill it."""
+    token = served.url.partition("token=")[2]
+    host = f"127.0.0.1:{served.port}"
+    junk = junk.replace(b"HOST", host.encode()).replace(b"TOKEN", token.encode())
+    with socket.create_connection(("127.0.0.1", served.port), 60) as asked:
+        with suppress(ConnectionError):  # it need not read all of it
+            asked.sendall(junk)
+        asked.settimeout(60)
+        answer = b""
+        with suppress(ConnectionError):
+            while b"\r\n\r\n" not in answer and (data := asked.recv(1 << 16)):
+                answer += data
+    assert answer.startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 400 ", b"HTTP/1.0 400 ")), answer[:300]
+    said = served.said()
+    assert said.count("\n") <= 1 and "Traceback" not in said and token not in said
+
+
 async def test_the_page_its_files_and_nothing_else(served: Served) -> None:
     async with a_client() as client:
         shown = await page(client, served)
@@ -110,7 +143,9 @@ async def test_a_screen_shows_the_log_and_takes_keys(served: Served) -> None:
         assert "300.0 µs" in await drawn(screen, "8×128×192×256")
         await screen.send_json(["stdin", "?"])
         await drawn(screen, "Keys: Lists")
-        for odd in ("no json", "[]", "{}", '["resize", 7]', '["stdin", 7]', "[[], []]"):
+        for odd in ("no json", "[]", "{}", '["resize", 7]', '["stdin", 7]', "[[], []]",
+                    '["stdin", "\\ud800"]', "[" * 100_000, f'["ping", {DEEP}]',
+                    f'["resize", {{"width": {DEEP}}}]'):  # fmt: skip
             await screen.send_str(odd)
         await screen.send_json(["resize", {"width": 10**9, "height": -1}])
         await screen.send_json(["resize", {"width": 100, "height": 30}])
