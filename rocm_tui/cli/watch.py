@@ -169,7 +169,7 @@ def serve_command(
 
     PATH is a file or a folder (default: the cache directory). Only this machine can reach the page
     (over SSH: ssh -L 7681:localhost:7681 HOST), and the page is read-only without --allow-actions.
-    Needs pip install 'rocm-tui[serve]'.
+    Needs the packages textual-serve and aiohttp.
     """
     import asyncio  # with the server, which few screens need
 

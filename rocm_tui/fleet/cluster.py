@@ -57,7 +57,7 @@ class Cluster:
 
     def __init__(self, address: str) -> None:
         if find_spec("ray") is None:
-            raise NoTuningDevice("Ray is not installed here: pip install 'rocm-tui[fleet]'")
+            raise NoTuningDevice("Ray is not installed here: pip install 'ray>=2.49,<3'")
         if address.startswith(CLIENT) and find_spec("grpc") is None:
             raise NoTuningDevice(
                 "ray:// addresses need grpcio, here and on the head: pip install 'ray[client]'"

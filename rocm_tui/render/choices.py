@@ -380,7 +380,7 @@ def _best_ms(tuning: Tuning) -> float | None:
 
 def _time(tuning: Tuning, ms: float | None) -> str:
     _, scale = fmt.time_unit(_best_ms(tuning))
-    return fmt.significant(ms * scale) if ms is not None else ""
+    return fmt.in_unit(ms, scale) if ms is not None else ""
 
 
 def _style(ratio: float | None) -> str:

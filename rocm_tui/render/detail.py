@@ -236,7 +236,7 @@ def _cut(tuning: Tuning, best: Choice | None) -> Line:
 
 
 _NOT_FASTER = {
-    "tied": " · as fast as ATen",
+    "tied": " · tied with ATen",
     "unclear": " · unclear whether it is faster than ATen",
     "behind": f" · slower than ATen{_BY_SINGLE}",
 }

@@ -437,7 +437,7 @@ def _times(low: float, high: float) -> str:
     if not (isfinite(low) and isfinite(high)):
         return fmt.NONE
     unit, scale = fmt.time_unit(high)
-    return f"{fmt.significant(low * scale)} to {fmt.significant(high * scale)} {unit}"
+    return f"{fmt.in_unit(low, scale)} to {fmt.in_unit(high, scale)} {unit}"
 
 
 class MeasuredJson(JsonObject):

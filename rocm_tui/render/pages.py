@@ -249,14 +249,10 @@ def _ranks(report: Report) -> Page:
         matter = sum(disagreement.matters for disagreement in disagreements)
         what = counted(len(disagreements), "problem")
         tied = sum(disagreement.tied for disagreement in disagreements)
-        how = (
-            "All of them are ties."
-            if tied == len(disagreements)
-            else (
-                f"{matter:,} of them by more than a tie, {tied:,} tied, "
-                f"{len(disagreements) - matter - tied:,} unclear."
-            )
-        )
+        unclear = len(disagreements) - matter - tied
+        counts = ((matter, "by more than a tie"), (tied, "tied"), (unclear, "unclear"))
+        parts = [f"{count:,} of them {what}" for count, what in counts if count]
+        how = f"{', '.join(parts)}."
         how += f" {words.not_compared(report.not_compared)}." if report.not_compared else ""
         sentence = f"Ranks or hosts use different choices for {what}. {how} {words.TO_AGREE}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))

@@ -285,7 +285,7 @@ def _number(ms: float | None, once: bool, *, scale: float, unit: str, width: int
     """`once`: it was taken once."""
     if ms is None:
         return ""
-    text = fmt.significant(ms * scale)
+    text = fmt.in_unit(ms, scale)
     return f"{fmt.once(text) if once else text:>{width}} {unit}"
 
 
@@ -297,7 +297,7 @@ def _rate(rate: float | None, once: bool) -> str:
 def _range(pair: tuple[float, float] | None, scale: float, unit: str, width: int) -> str:
     if pair is None:
         return ""
-    low, high = (fmt.significant(ms * scale) for ms in pair)
+    low, high = (fmt.in_unit(ms, scale) for ms in pair)
     return f"{low:>{width}} … {high} {unit}"
 
 

@@ -106,6 +106,21 @@ def time_unit(ms: float | None) -> tuple[str, float]:
     return ("ms", 1.0) if ms >= 1 else ("µs", 1e3)
 
 
+PLACES = 4
+"""Decimals of a time, in milliseconds, in an AUTOTUNE row."""
+_EXACT = 1e-9
+"""Milliseconds by which differences of such times miss the last decimal."""
+
+
+def in_unit(ms: float, scale: float) -> str:
+    """Four digits of a time in a unit of which `scale` make a millisecond: `12.34`. One that was
+    rounded to the decimals of a row has no digit more than the row: 0.0041 ms are `4.1` µs."""
+    value = ms * scale
+    if scale == 1e3 and value < 99.95 and abs(round(ms, PLACES) - ms) < _EXACT:
+        return f"{value:.{PLACES - 3}f}"
+    return significant(value)
+
+
 def count(number: int | None) -> str:
     """A number of things: `14,376`; a dash where it is not known."""
     return NONE if number is None else f"{number:,}"
@@ -128,7 +143,7 @@ def duration(ms: float | None) -> str:
     if ms is None or not isfinite(ms):
         return NONE
     unit, scale = time_unit(size := abs(ms))
-    return f"{significant(size * scale)} {unit}"
+    return f"{in_unit(size, scale)} {unit}"
 
 
 def seconds(value: float | None) -> str:

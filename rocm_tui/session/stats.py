@@ -32,7 +32,8 @@ from backend.model.ops import OPS, flops, gemm_sizes, product_of
 from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
-from rocm_tui.session.views import PLACES, is_cache
+from rocm_tui.session.numbers import PLACES
+from rocm_tui.session.views import is_cache
 
 _SIZES = (("B", "M", "N", "K"), ("b", "m", "n", "k"))
 _TOLD = re.compile(r"(\w+)=((?:\[[^\]]*\]|[^,\[])*)")

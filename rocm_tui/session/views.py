@@ -27,9 +27,7 @@ from backend.model.inductor_kernel import alike, is_kernel
 from backend.model.origin import device_kind
 from backend.model.problem import Shape, TuningKey
 from backend.model.tuning import REUSED, Seconds, Tuning
-
-PLACES = 4
-"""Decimals of a time in an AUTOTUNE row."""
+from rocm_tui.session.numbers import PLACES
 
 
 def is_reuse(tuning: Tuning) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.browser_lab import Served, chromium, serving, words
 from tests.support.log_lab import BMM
 
-pytest.importorskip("aiohttp", reason="pip install 'rocm-tui[serve]'")
+pytest.importorskip("aiohttp", reason="pip install '.[serve]'")
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def test_rows_appear_as_the_log_grows_and_q_quits(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path, str(log))) as terminal:
         terminal.wait_for("No tuning yet.")
         log.write_text("step 1\n" + table(16))
-        terminal.wait_for("16×64×64", "triton_mm_1", "10.00 µs", "2.00×")
+        terminal.wait_for("16×64×64", "triton_mm_1", "10.0 µs", "2.00×")
         with log.open("a") as file:
             file.write(table(32))
         screen = terminal.wait_for("2 tunings", "32×64×64", "16×64×64")

@@ -33,3 +33,13 @@ def test_every_key_exists() -> None:
     named = set(re.findall(r"`([A-Za-z/]|space|ctrl\+.)`", table))
     written = {key for group in key_groups() for e in group.entries for key in e.name.split()}
     assert len(named) > 20 and named <= written
+
+
+def test_no_advice_names_a_package_that_is_not_published() -> None:
+    """The project is installed from its folder; only other packages come from an index."""
+    folders = (ROOT / name for name in ("rocm_tui", "backend", "docs"))
+    files = [
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md")
+    ]
+    advice = re.compile(r"pipx? install(?: -\S+)* ['\"]?rocm-tui")
+    assert [str(path) for path in files if advice.search(path.read_text())] == []

@@ -92,5 +92,5 @@ def triton(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise TritonMissingError(
-            f"Triton cannot be imported ({error}): pip install 'rocm-tui[triton]'"
+            f"Triton cannot be imported ({error}): pip install 'triton>=3.5'"
         ) from error

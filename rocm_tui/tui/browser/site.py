@@ -58,16 +58,17 @@ class NotServed(RocmTuiError):
     """The server cannot begin: something is not installed, or the address is taken."""
 
 
+INSTALL = "pip install 'textual-serve>=1.1.3,<2' 'aiohttp>=3.11,<4'"
+
+
 def require_extra() -> Path:
     """The folder of the terminal's files. Raises NotServed."""
     if find_spec("aiohttp") is None or find_spec("textual_serve") is None:
-        raise NotServed("serve needs an extra that is not installed: pip install 'rocm-tui[serve]'")
+        raise NotServed(f"serve needs packages that are not installed: {INSTALL}")
     folder = Path(str(resources.files("textual_serve"))) / "static"
     missing = [name for name in _TERMINAL if not (folder / name).is_file()]
     if missing:
-        raise NotServed(
-            f"this textual-serve has no {missing[0]}: pip install 'textual-serve>=1.1.3,<2'"
-        )
+        raise NotServed(f"this textual-serve has no {missing[0]}: {INSTALL}")
     return folder
 
 

@@ -182,7 +182,7 @@ def test_progress_is_what_a_worker_said_made_harmless() -> None:
     event = {"event": "progress", "what": "a\x1b", "timed": 3, "total": 14, "best": "x\n"}
     event |= {"best_ms": 0.0123, "seconds_left": 8.0}
     told = heard_progress(event)
-    assert told is not None and progress_text(told) == "3/14 timed, best x  ~12.30 µs, 8.0 s left"
+    assert told is not None and progress_text(told) == "3/14 timed, best x  ~12.3 µs, 8.0 s left"
     bad = {"event": "progress", "timed": -1, "total": "9", "best_ms": 10**400, "seconds_left": True}
     assert heard_progress(bad) == Progress()
     assert heard_progress({"event": "result"}) is None

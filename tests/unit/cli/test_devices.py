@@ -130,7 +130,7 @@ def test_the_effect_of_a_pin_is_told_of_each_device(tmp_path: Path) -> None:
     (row,) = model.listed()
     assert pin_effect(row, row.tuning.choices[0]) == [
         "cuda:0 uses it already; the pin keeps it so.",
-        f"cuda:1: ~13.00 µs instead of ~11.00 µs with {hashes[1][1][:18]}.",
+        f"cuda:1: ~13.0 µs instead of ~11.0 µs with {hashes[1][1][:18]}.",
     ]
     unknown = Choice(hash="triton_mm-caa", ms=1.0)
     assert pin_effect(row, unknown)[0] == "cuda:0 was tuned without it, and takes its own best."

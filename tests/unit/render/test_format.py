@@ -28,7 +28,12 @@ from rocm_tui.session.numbers import quantity
         (0.99999, "1000 µs"),
         (12.345, "12.35 ms"),
         (1500.0, "1.500 s"),
-        (0.0, "0.000 µs"),
+        (0.0, "0.0 µs"),
+        (0.0041, "4.1 µs"),  # as a row tells it
+        (0.0066 - 0.0018, "4.8 µs"),
+        (0.00410001, "4.100 µs"),
+        (0.0351, "35.1 µs"),
+        (0.5696, "569.6 µs"),
         (float("inf"), fmt.NONE),
         (float("nan"), fmt.NONE),
         (None, fmt.NONE),

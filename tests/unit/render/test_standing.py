@@ -131,10 +131,10 @@ def test_a_choice_is_not_fastest_where_an_unmeasured_one_is_ahead() -> None:
     ("tuning", "expected"),
     [
         (_aten(1.0, 1.2, "unclear"), "unclear whether it is faster than ATen"),
-        (_aten(1.0, 1.2, "tied"), "as fast as ATen"),
+        (_aten(1.0, 1.2, "tied"), "tied with ATen"),
         (_aten(1.0, 1.2, "slower"), "1.01× ATen"),
         (_aten(1.0, 1.2, None), "~1.20× ATen"),
-        (_aten(1.0, 1.01, None), "as fast as ATen"),
+        (_aten(1.0, 1.01, None), "tied with ATen"),
     ],
 )
 def test_only_a_verdict_says_what_atens_kernel_is_worth(tuning: Tuning, expected: str) -> None:

@@ -72,7 +72,7 @@ def test_an_entry_stands_beside_a_tuning_of_its_product(tmp_path: Path, table_fi
     ]
     assert [choice.ms for choice in row.tuning.choices] == [0.003, 0.0045]
     text = show_text(row)
-    assert "TunableOp  Gemm_Hipblaslt_12683  4.000 µs  gfx942  results0.csv:2" in text
+    assert "TunableOp  Gemm_Hipblaslt_12683  4.0 µs  gfx942  results0.csv:2" in text
     assert "not ranked with the choices" in text
     changes = model.apply([Gone(path)])
     assert row.key in changes.changed and not of_inductor(model).beside

@@ -34,8 +34,8 @@ async def test_a_row_opens_into_its_devices(tmp_path: Path, size: tuple[int, int
         shown = screen_text(panes.table)
         assert "differs (2)" in shown and "└" not in shown
         detail = screen_text(panes.detail)
-        assert f"cuda:0  {hashes[0][0][:18]}" in detail and "~10.00 µs" in detail
-        assert f"cuda:1  {hashes[1][1][:18]}" in detail and "~11.00 µs" in detail
+        assert f"cuda:0  {hashes[0][0][:18]}" in detail and "~10.0 µs" in detail
+        assert f"cuda:1  {hashes[1][1][:18]}" in detail and "~11.0 µs" in detail
         await pilot.press("enter")
         assert len(panes.table.entries) == 3 and not panes.inside
         assert "└ cuda:0" in screen_text(panes.table) and "└ cuda:1" in screen_text(panes.table)

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
+from rocm_tui.tui.browser.site import INSTALL
 from tests.support.browser_lab import Served, serving, words
 from tests.support.log_lab import BMM
 
-aiohttp = pytest.importorskip("aiohttp", reason="pip install 'rocm-tui[serve]'")
-pytest.importorskip("textual_serve", reason="pip install 'rocm-tui[serve]'")
+aiohttp = pytest.importorskip("aiohttp", reason="pip install '.[serve]'")
+pytest.importorskip("textual_serve", reason="pip install '.[serve]'")
 
 
 @pytest.fixture(scope="module")
@@ -255,4 +256,4 @@ def test_what_is_missing_is_said_with_its_name(tmp_path: Path) -> None:
     hide += "u.find_spec = lambda name, *a: None if name == 'aiohttp' else f(name, *a)\n"
     (tmp_path / "sitecustomize.py").write_text(hide)
     code, said = ended("--port", "0", env={**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert code == 1 and "pip install 'rocm-tui[serve]'" in said and said.count("\n") == 1
+    assert code == 1 and INSTALL in said and "rocm-tui[" not in said and said.count("\n") == 1
