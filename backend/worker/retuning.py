@@ -32,8 +32,8 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.choice import Choice
 from backend.model.origin import kind_of
-from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
+from backend.model.tuning import Pin, PinState
 from backend.pins.store import PinStore
 from backend.processes.shared import ChoiceMark
 from backend.processes.supervisor import House
