@@ -308,13 +308,11 @@ def offer(
         say_once(f"our templates are not offered: {why} does not call our kernels")
         return []
     layout = torch_graph.fixed_layout(layout)
-    factors: dict[str, Any] = {}
+    factors: dict[str, Any] | None = {}
     if rule.factors is not None:  # those that Inductor gave to ATen's choice
         given = next((choice.kwargs for choice in choices if torch_api.is_extern(choice)), None)
-        if given is None:
-            return []
-        factors = rule.factors(given)
-    if layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
+        factors = None if given is None else rule.factors(given)
+    if factors is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
         return []
     make = functools.partial(_template, rule, input_nodes, layout, factors)
     offered = _generated(make, layout.device, rule)
