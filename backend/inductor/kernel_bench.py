@@ -12,7 +12,6 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -32,7 +31,7 @@ from backend.inductor.sampling import (
     free_bytes,
     outputs_of,
 )
-from backend.measure.rounds import ChoiceBroke, OnRounds, Rounds, Sample, measure, measurement_of
+from backend.measure.rounds import ChoiceBroke, Rounds, Sample, measure, measurement_of
 from backend.model.choice import Caches, Measurement
 from backend.model.problem import TuningKey
 from backend.model.session import Session
@@ -375,17 +374,14 @@ def measure_kernel(
     names: Mapping[str, str],
     session: Session,
     budget: float,
-    *,
-    hear: OnRounds = lambda rounds, seconds: None,
-    failed: Mapping[str, str] | None = None,
-    trouble: Sequence[str] = (),
-    least: int = 0,
+    failed: Mapping[str, str],
 ) -> Measurement:
     """Measure the configs of `bench` for about `budget` seconds; `names` by hash, of those too that
     have `failed` already. Raises NoConfigRuns."""
     found: dict[str, OutputSample] = {}
-    broken = dict(failed or {})
-    with _current(bench.device):
+    broken = dict(failed)
+    gpu = bench.device.type != "cpu"
+    with torch.cuda.device(bench.device) if gpu else contextlib.nullcontext():
         for hash in bench.hashes:
             try:
                 found[hash] = bench.output_of(hash)
@@ -393,26 +389,17 @@ def measure_kernel(
                 broken[hash] = error.reason
         rounds = Rounds([])
         if found:
-            hear(rounds, budget)  # from here on it measures
-            rounds = measure(bench, list(found), time.monotonic() + budget, hear, least)
+            end = time.monotonic() + budget
+            rounds = measure(bench, list(found), end, lambda rounds, seconds: None)
     rounds.failed.update(broken)
     if not rounds.standings:
         hash, reason = next(iter(rounds.failed.items()))
         raise NoConfigRuns(f"none of the configs can be run; {names.get(hash, hash)}: {reason}")
-    if bench.device.type != "cpu":  # the thread sleeps until the device is done
+    if gpu:  # the thread sleeps until the device is done
         rounds.signs = replace(rounds.signs, cpu_seconds=None)
     outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
-    told = (*trouble, *_apart(bench, names, rounds.hashes))
-    return measurement_of(key, rounds, names, session, outputs, bench.caches, told)
-
-
-def _current(device: torch.device) -> AbstractContextManager[object]:
-    gpu = device.type != "cpu"
-    block: AbstractContextManager[object] = torch.cuda.device(device) if gpu else _NOTHING
-    return block
-
-
-_NOTHING = contextlib.nullcontext()
+    apart = tuple(_apart(bench, names, rounds.hashes))
+    return measurement_of(key, rounds, names, session, outputs, bench.caches, apart)
 
 
 def _apart(bench: KernelBench, names: Mapping[str, str], hashes: Sequence[str]) -> list[str]:

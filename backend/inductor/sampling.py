@@ -108,7 +108,10 @@ def timer_for(device: torch.device, caches: Caches) -> Timer:
     """Return the timer of a device. A cold one keeps a buffer of twice the last-level cache."""
     if device.type == "cpu":
         return CpuTimer(_filler(device, 2 * cpu_cache_bytes()) if caches == "cold" else None)
-    return GpuTimer(_filler(device, _gpu_flush_bytes(device)) if caches == "cold" else None)
+    if caches == "hot":
+        return GpuTimer(None)
+    level = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
+    return GpuTimer(_filler(device, max(2 * level, GPU_FLUSH_BYTES)))
 
 
 def caches_of_a_model(device: torch.device, bytes_of_a_call: int) -> Caches:
@@ -266,11 +269,6 @@ def cpu_cache_bytes(*root: Path) -> int:
     sysfs where given."""
     caches = cpu_caches(os.sched_getaffinity(0), *root)
     return caches[max(caches)] if caches else CPU_CACHE_BYTES
-
-
-def _gpu_flush_bytes(device: torch.device) -> int:
-    properties = torch.cuda.get_device_properties(device)
-    return max(2 * int(getattr(properties, "L2_cache_size", 0)), GPU_FLUSH_BYTES)
 
 
 def _waited_ns(tasks: Path = Path("/proc/self/task")) -> int | None:

@@ -13,9 +13,6 @@ from backend.model.tuning import Tuning, Word
 CACHE_FILES = "cache"
 """The folder of Inductor's persistent cache, whose files are named by their system's hash."""
 
-LATEST = 253_402_300_799.0
-"""The end of the year 9999, Unix seconds; what is later no calendar can print."""
-
 
 @dataclass(frozen=True, slots=True)
 class Session:

@@ -24,9 +24,8 @@ from backend.disk.layout import is_file_name
 from backend.disk.safe import exists, load_json, read_bytes
 from backend.errors import CacheUnreadable, NotWritable
 from backend.model.choice import is_hash
-from backend.model.pin import Pin, Proof
 from backend.model.problem import TuningKey
-from backend.model.session import LATEST
+from backend.model.tuning import Moment, Pin, Proof
 from backend.wire.codec import WireError, read, to_json
 
 VERSION = 1
@@ -52,14 +51,9 @@ def _is_printable(text: str) -> str:
     return "" if text.isprintable() else "is no name"
 
 
-def _is_moment(seconds: float) -> str:
-    return "" if abs(seconds) <= LATEST else "is no time"
-
-
 _Name = Annotated[str, _is_printable]
 _Hash = Annotated[str, lambda text: "" if is_hash(text) else "is no hash"]
 _File = Annotated[str, lambda name: "" if is_file_name(name) else "is no file name"]
-_Moment = Annotated[int | float, _is_moment]
 _Count = Annotated[int, lambda number: "" if number >= 0 else "is no count"]
 
 Counts = dict[tuple[str, str, str], int]
@@ -113,12 +107,12 @@ class PinRecord:
     config: dict[str, str] = field(default_factory=dict)
     device: str | None = None
     who: str = ""
-    when: _Moment = 0.0
+    when: Moment = 0.0
     note: str = ""
     drifts: _Count = 0
-    applied: _Moment = 0.0
-    made: _Moment = 0.0
-    released: _Moment = 0.0
+    applied: Moment = 0.0
+    made: Moment = 0.0
+    released: Moment = 0.0
     pending: bool = False
     raised: bool = False
     proof: Proof | None = None
@@ -194,7 +188,7 @@ class PinGroup:
 
     id: _Name
     command: _Name
-    when: _Moment = 0.0
+    when: Moment = 0.0
 
 
 def new_group(command: str) -> PinGroup:
@@ -211,7 +205,7 @@ class HistoryEntry:
     `system_hash` and `config` are those of the record; `undoes` is when that was done which this
     undid, else 0. `group` is the command that did it among others, of one that does several."""
 
-    when: _Moment
+    when: Moment
     who: str
     what: str
     op: str
@@ -222,7 +216,7 @@ class HistoryEntry:
     note: str = ""
     system_hash: str = ""
     config: dict[str, str] = field(default_factory=dict)
-    undoes: _Moment = 0.0
+    undoes: Moment = 0.0
     group: PinGroup | None = None
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 

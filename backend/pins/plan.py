@@ -14,8 +14,8 @@ from pathlib import Path
 from backend.cache.variants import ChoiceVariants
 from backend.counted import counted
 from backend.errors import PinRefused, brief
-from backend.model.pin import Pin
 from backend.model.problem import TuningKey, device_of
+from backend.model.tuning import Pin
 from backend.pins.file import HistoryEntry, PinFile, PinGroup, PinRecord, PinRequest, find, forget
 from backend.pins.graphs.index import GraphEntry
 from backend.pins.holders import PinHolders, devices_of

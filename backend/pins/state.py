@@ -22,7 +22,7 @@ from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.model.origin import any_toolchain, is_own
-from backend.model.pin import Pin, PinState, Proof
+from backend.model.tuning import Pin, PinState, Proof
 from backend.pins.file import PinRecord
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below

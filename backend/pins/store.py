@@ -20,8 +20,8 @@ from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
-from backend.model.pin import Pin, PinState, Proof
 from backend.model.problem import TuningKey
+from backend.model.tuning import Pin, PinState, Proof
 from backend.pins.file import (
     MAX_BYTES,
     MAX_PIN_BYTES,

@@ -24,7 +24,7 @@ from typing import Literal
 from backend.disk.layout import Layout
 from backend.disk.safe import open_regular
 from backend.errors import MegaCacheInvalid, brief
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.pins.file import read_pin_file
 from backend.pins.graphs.match import Verdict, judge, may_hold
 from backend.pins.graphs.text import read_graph_text

@@ -23,7 +23,8 @@ from backend.errors import CacheUnreadable, ShareInvalid, brief
 from backend.model.choice import is_hash, is_kernel_time
 from backend.model.origin import extern_name
 from backend.model.problem import TuningKey
-from backend.model.session import LATEST, Session
+from backend.model.session import Session
+from backend.model.tuning import LATEST
 from backend.wire.codec import Key, WireError, loads, read, to_json
 
 FORMAT = "rocm-tui pins"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from backend.counted import counted
 from backend.errors import ConfigError
@@ -33,10 +33,10 @@ _TOLD = (
 
 @dataclass(frozen=True, slots=True)
 class CkConfig:
-    """One instance, and the parts that K is split into, which is a runtime argument."""
+    """One instance. It may split K into parts, a runtime argument; none is offered so."""
 
     fields: tuple[Field, ...]
-    split_k: int = 1
+    split_k: ClassVar[int] = 1
 
     @classmethod
     def of(cls, operation: Any) -> CkConfig:
@@ -59,11 +59,6 @@ class CkConfig:
         """`KEY=VALUE, ...`; of names with a scope, the last part."""
         told = [f"{name.upper()}={str(self[name]).rpartition(':')[2]}" for name in _TOLD]
         return ", ".join([*told, f"SPLIT_K={self.split_k}"])
-
-    @property
-    def binary(self) -> CkConfig:
-        """What the source depends on."""
-        return replace(self, split_k=1)
 
     @property
     def parameters(self) -> list[str]:
@@ -91,16 +86,11 @@ def _parameter(name: str, value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def ck_configs(
-    operations: Iterable[Any], problem: GemmProblem, most: int, split_k: int = 1
-) -> list[CkConfig]:
+def ck_configs(operations: Iterable[Any], problem: GemmProblem, most: int) -> list[CkConfig]:
     """Up to `most` of the instances that fit, spread over their list, whose neighbours are alike.
     Raises ConfigError for an operation that tells no parameters."""
-    fitting = []
-    for operation in operations:
-        config = replace(CkConfig.of(operation), split_k=split_k)
-        if ck_defect(config, problem) is None:
-            fitting.append(config)
+    configs = map(CkConfig.of, operations)
+    fitting = [config for config in configs if ck_defect(config, problem) is None]
     count = min(most, len(fitting))
     return [fitting[index * len(fitting) // count] for index in range(count)]
 
@@ -122,7 +112,7 @@ def _defects(config: CkConfig, problem: GemmProblem) -> Iterator[str]:
     padded = str(config["gemm_specialization"]).rpartition(":")[2]
     for dim, size in zip("MNK", (problem.m, problem.n, problem.k), strict=True):
         pads = padded.endswith("Padding") and dim in padded.removesuffix("Padding")
-        if not pads and not _divides(config[f"{dim.lower()}_per_block"] * config.split_k, size):
+        if not pads and not _divides(config[f"{dim.lower()}_per_block"], size):
             yield f"{dim} = {size} is no multiple of what a block computes"
     operands = (("a", problem.a), ("b", problem.b), ("c", problem.out))
     for side, operand in operands:
@@ -176,7 +166,7 @@ def render_ck(
         .render(
             kernel=kernel,
             problem=problem,
-            config=config.binary,
+            config=config,
             identity=identity,
             types=TYPES,
             size_args=[replace(arg, most=LARGEST_SIZE) for arg in problem.size_args()],

@@ -266,7 +266,8 @@ class _Entry:
             seconds = time.monotonic() - began
             digest = _sha256(output.read_bytes())
             output.chmod(output.stat().st_mode & ~0o022)
-            _sync(output)
+            with output.open("rb") as file:
+                os.fsync(file.fileno())
             output.replace(artefact)
         finally:
             shutil.rmtree(workdir, ignore_errors=True)
@@ -362,11 +363,6 @@ def _write(path: Path, content: bytes) -> None:
         with suppress(OSError):
             Path(name).unlink()
         raise
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _sha256(content: bytes) -> str:

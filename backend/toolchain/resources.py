@@ -255,8 +255,10 @@ def occupancy(
         return None
     unit = arch.unit
     block_waves = -(-block_threads // unit.wave)
-    by_registers = _by_registers(unit, resources.vgprs)
-    by_scalars = _by_scalars(unit, resources.sgprs or 0)
+    granules = max(1, -(-resources.vgprs // unit.register_granule))
+    by_registers = min(unit.waves, unit.registers // (granules * unit.register_granule))
+    # CDNA has 800 scalar registers a SIMD: more than 100 a wave leave room for seven.
+    by_scalars = 7 if unit.scalars and (resources.sgprs or 0) > unit.scalars else unit.waves
     slots = unit.simds * min(by_registers, by_scalars, unit.waves)
     by_lds = _by_lds(unit, resources.lds + dynamic_lds)
     # A block of one wave takes no barrier, of which a unit has as many as `blocks`.
@@ -274,16 +276,6 @@ def occupancy(
     if limit == "waves" and waves < unit.waves:
         limit = "block"
     return Occupancy(waves, unit.waves, limit)
-
-
-def _by_registers(unit: ComputeUnit, registers: int) -> int:
-    granules = max(1, -(-registers // unit.register_granule))
-    return min(unit.waves, unit.registers // (granules * unit.register_granule))
-
-
-def _by_scalars(unit: ComputeUnit, scalars: int) -> int:
-    """CDNA has 800 scalar registers a SIMD: more than 100 a wave leave room for seven."""
-    return unit.waves if not unit.scalars or scalars <= unit.scalars else 7
 
 
 def _by_lds(unit: ComputeUnit, lds: int) -> int:

@@ -294,12 +294,9 @@ class Missing:
 
 def defines(target: Target, options: CompileOptions) -> list[str]:
     """The macros that host and device code must agree on; the caller's go before them."""
-    own = {} if target.kind == "cpu" else {"RT_WAVE": str(target.wave), "RT_MATRIX": _macro(target)}
+    matrix = f"RT_{(target.matrix or 'no_matrix').upper()}"
+    own = {} if target.kind == "cpu" else {"RT_WAVE": str(target.wave), "RT_MATRIX": matrix}
     return [f"-D{name}={value}" for name, value in {**own, **dict(options.defines)}.items()]
-
-
-def _macro(target: Target) -> str:
-    return f"RT_{(target.matrix or 'no_matrix').upper()}"
 
 
 def first_on_path(names: Iterable[str]) -> str | None:

@@ -93,18 +93,14 @@ def _rocm_clangs() -> Iterator[str]:
 def _plain_clangs() -> Iterator[str]:
     """Those that have the linker of their own version: clang calls it by that name."""
     for name in _CLANGS:
-        if (path := shutil.which(name)) and _linker_of(path):
+        path = shutil.which(name)
+        if path and first_on_path([str(Path(path).resolve().parent / "lld"), "lld"]):
             yield path
 
 
 def _new_enough(version: str) -> bool:
     number = re.search(r"clang version (\d+)", version)
     return number is not None and int(number[1]) >= _OLDEST
-
-
-def _linker_of(clang: str) -> str | None:
-    beside = str(Path(clang).resolve().parent / "lld")
-    return first_on_path([beside, "lld"])
 
 
 def _zig() -> str | None:

@@ -395,35 +395,3 @@ def _fields_of(kind: Any) -> Callable[[Any], dict[str, Any]]:
         return document
 
     return write
-
-
-Kinds = Mapping[str, type[Any]]
-"""Dataclasses by the name that a line has for each."""
-
-
-def kinds_by_name(*kinds: type[Any]) -> Kinds:
-    """By their own names in small letters."""
-    return {_name(kind): kind for kind in kinds}
-
-
-def line_of_kind(value: Any, **more: Any) -> bytes:
-    """A dataclass by its own name, `more` before its members; with the line's end."""
-    return dumps({"is": _name(type(value)), **more, **to_json(value)}).encode() + b"\n"
-
-
-def read_line(line: bytes | str, kinds: Kinds) -> Any:
-    """One of these kinds. Raises WireError."""
-    return read_kind(loads(line), kinds)
-
-
-def read_kind(words: object, kinds: Kinds) -> Any:
-    """`read_line` of what is parsed already."""
-    name = words.get("is") if isinstance(words, dict) else None
-    kind = kinds.get(name) if isinstance(name, str) else None
-    if kind is None:
-        raise WireError("is no line of a known kind")
-    return read(kind, words)
-
-
-def _name(kind: type[Any]) -> str:
-    return kind.__name__.lower()

@@ -167,7 +167,7 @@ def convolution_function(op: str, given: Options) -> Any:
     return of_weight if op == "convolution_bwd_weight" else of_input
 
 
-def rebuild_key(key: TuningKey, hashes: Sequence[str] = (), recorded: str = "") -> Rebuilt:
+def rebuild_key(key: TuningKey, hashes: Sequence[str], recorded: str) -> Rebuilt:
     """Return a program of a key's op, given the `hashes` of some of its choices and what was
     `recorded` beside its inputs. Raises NotRebuildable."""
     if is_flex(key.op):

@@ -14,14 +14,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from backend.cache.journal import Tuned, written
-from backend.cache.variants import ChoiceVariants, Timings, for_devices, write_modules
+from backend.cache.variants import ChoiceVariants, for_devices, write_modules
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import say_once, shielded
@@ -34,9 +32,11 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.choice import Choice
 from backend.model.origin import kind_of
-from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
+from backend.model.tuning import Pin, PinState
 from backend.pins.store import PinStore
+from backend.processes.shared import ChoiceMark
+from backend.processes.supervisor import House
 
 
 class Budget:
@@ -84,24 +84,27 @@ class Budget:
 
 
 class ChoiceTimings:
-    """What is done around the timing of each choice. Those that are `broken`, by hash, are not
-    timed: they have failed, for that reason."""
+    """Marks the choice that is timed; what it leaves behind or damages is its own failure. Those
+    that are `broken`, by hash, are not timed: they have failed, for that reason."""
 
-    def __init__(self, broken: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.broken = broken
-
-    def of(self, hash: str) -> AbstractContextManager[None]:
-        return nullcontext()
+    def __init__(self, mark: ChoiceMark, broken: Mapping[str, str]) -> None:
+        self._mark = mark
+        self._broken = broken
+        self._house = House(mark)
 
     def timed(self, choice: ChoiceCaller, timing: Callable[[], float]) -> float:
         """Return the time of a choice. Raises RuntimeError too if it tried to end the process."""
         hash = choice.hash_key()
-        if hash in self.broken:
-            note_failure(choice, "benchmark", self.broken[hash])
+        if hash in self._broken:
+            note_failure(choice, "benchmark", self._broken[hash])
             return math.inf
         try:
-            with self.of(hash):
-                return timing()
+            with self._mark.at("timing", hash):
+                try:
+                    with self._house.leaving_nobody():
+                        return timing()
+                finally:
+                    self._house.tidy()
         except Exception:
             raise
         except BaseException as error:
@@ -112,36 +115,25 @@ class ChoiceTimings:
 class KeptAs:
     """Under which hashes times are kept: those of the GPU `index`, where the person's environment
     has another number for the one that is used; and those of the GPUs `others`, which take them
-    over. `variants` are read below the cache dir; without them all is kept as it is."""
+    over. `variants` are read below the cache dir."""
 
-    variants: ChoiceVariants | None = None
+    variants: ChoiceVariants
     index: int | None = None
     others: tuple[int, ...] = ()
 
     def hash(self, here: str) -> str:
         """Return the hash under which the choice with the hash `here` is kept."""
-        if self.variants is None or self.index is None:
-            return here
-        return self.variants.on(here, self.index)
+        return here if self.index is None else self.variants.on(here, self.index)
 
     def choice(self, here: Choice) -> Choice:
         """Return `here` with the hash under which it is kept."""
         return here if here.hash is None else replace(here, hash=self.hash(here.hash))
 
-    def identity(self, hash: str) -> str:
-        return hash if self.variants is None else self.variants.identity(hash)
-
     def write_modules(self, choices: Collection[str]) -> None:
         """Write the modules that show of which device the hashes are. Raises StoreErrors."""
         devices = self.others if self.index is None else (self.index, *self.others)
-        if self.variants is not None and devices:
+        if devices:
             write_modules(self.variants, choices, devices)
-
-    def of_others(self, timings: Timings, known: Timings) -> dict[str, float]:
-        """Return the times that the other GPUs take over."""
-        if self.variants is None:
-            return {}
-        return for_devices(timings, self.variants, self.others, known)
 
 
 @dataclass(slots=True)
@@ -150,10 +142,10 @@ class Task:
 
     wanted: Callable[[TuningKey], bool]
     budget: Budget
+    visits: ChoiceTimings
+    kept_as: KeptAs
     same_mode: bool = False
     """Refuse to tune where the cache tells that the key was tuned in another mode."""
-    visits: ChoiceTimings = field(default_factory=ChoiceTimings)
-    kept_as: KeptAs = field(default_factory=KeptAs)
     asked: list[TuningKey] = field(default_factory=list)
     """What Inductor asked for beside the wanted key."""
     key: TuningKey | None = None
@@ -268,7 +260,7 @@ class _Again(Selector):
         ahead = {each.hash_key() for each in self._choices if torch_api.failed_ahead(each)}
         timings |= dict.fromkeys(map(kept_as.hash, ahead - skipped.keys()), math.inf)
         kept_as.write_modules({*tuned.timings, *skipped, *ahead})
-        taken_over = kept_as.of_others(timings, known)
+        taken_over = for_devices(timings, kept_as.variants, kept_as.others, known)
         timings |= taken_over
         tuned = replace(tuned, timings=timings)
         PinStore(layout).learn_times(cache.path.name, tuned)
@@ -332,7 +324,7 @@ def _in_another_mode(
     """Whether `known` has Triton choices of torch, and none of those offered is one. Only their
     hashes depend on the mode; those of ours do not."""
     offered, cached = (
-        {kept_as.identity(name) for name in names if kind_of(name) == "triton"}
+        {kept_as.variants.identity(name) for name in names if kind_of(name) == "triton"}
         for names in ([choice.hash_key() for choice in choices], known)
     )
     return bool(offered) and bool(cached) and offered.isdisjoint(cached)

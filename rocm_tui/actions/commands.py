@@ -14,9 +14,7 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout, cache_dir
 from backend.model.choice import Choice
-from backend.model.pin import Pin
-from backend.model.session import LATEST
-from backend.model.tuning import Tuning
+from backend.model.tuning import LATEST, Pin, Tuning
 from backend.pins.file import default_who
 from backend.wire.codec import WireError, read, to_json
 from rocm_tui.actions.tune import offers_ours

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import is_kernel
-from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.session import Session
+from backend.model.tuning import Pin
 from backend.pins.file import PinGroup, new_group
 from backend.pins.plan import PinPlan, check_agreed
 from backend.pins.state import PinReport, PinStatus

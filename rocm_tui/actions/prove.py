@@ -16,7 +16,7 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.measure.trial import ERROR, LEAST_PROCESSES, across_processes
 from backend.model.graph import TrialArm
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult

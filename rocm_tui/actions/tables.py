@@ -14,9 +14,8 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, PinRefused, StoreError
-from backend.model.pin import Pin
 from backend.model.problem import TuningKey
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from backend.pins.plan import PinPlan
 from backend.pins.state import PinReport
 from backend.pins.store import PinStore

@@ -17,7 +17,7 @@ from backend.disk.layout import Layout
 from backend.errors import StoreError, brief
 from backend.model.inductor_kernel import is_kernel
 from backend.model.origin import is_own
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from backend.tables.model import is_table_op
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult

@@ -31,8 +31,7 @@ from backend.errors import CacheUnreadable
 from backend.inductor.hooks.environment import LAUNCH_LOG
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import TRITON, alike, inputs_of, is_inductors, is_kernel
-from backend.model.pin import Pin
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, read_graph_text

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from backend.counted import counted, device_ranges
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import is_inductors
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.pins.plan import PinPlan
 from backend.pins.store import PinStore
 from rocm_tui import say

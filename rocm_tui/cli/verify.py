@@ -16,7 +16,7 @@ from backend.counted import counted, device_ranges, noun
 from backend.disk.layout import Layout
 from backend.model.inductor_kernel import TRITON, is_kernel, kernel_of
 from backend.model.origin import is_own
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from backend.wire.jobs import VerifyResult
 from rocm_tui import say

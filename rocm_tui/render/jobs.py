@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from backend.errors import InputsKeyInvalid
 from backend.model.inductor_kernel import is_kernel
-from backend.model.pin import Pin
 from backend.model.problem import Problem, parse_inputs_key
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from backend.wire.jobs import Progress, VerifyResult
 from rocm_tui.harmless import plain
 from rocm_tui.render.plot import bar

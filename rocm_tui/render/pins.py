@@ -26,7 +26,7 @@ from rocm_tui.session.in_use import device_name, in_use, kernel_identity
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
-    from backend.model.pin import PinState
+    from backend.model.tuning import PinState
     from backend.pins.file import HistoryEntry, PinGroup
     from backend.pins.plan import PinPlan
     from backend.pins.state import PinReport, PinStatus

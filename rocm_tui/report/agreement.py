@@ -13,8 +13,7 @@ from typing import Literal
 
 from backend.cache.variants import may_differ
 from backend.model.choice import Choice, MeasuredChoice, Measurement
-from backend.model.pin import Pin
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from rocm_tui.compare.choices import (
     LONGEST,
     SHORTEST,

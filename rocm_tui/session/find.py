@@ -9,9 +9,8 @@ from pathlib import Path
 from backend.disk.layout import Layout, is_file_name
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import SYSTEM, TRITON, is_digest, is_inductors
-from backend.model.pin import Pin
 from backend.model.session import Session, systems_of
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.meant import did_you_mean
 from rocm_tui.session import stats

@@ -14,8 +14,7 @@ from typing import Literal
 from backend.counted import device_ranges
 from backend.model.choice import Choice, Output
 from backend.model.inductor_kernel import is_kernel
-from backend.model.pin import PinState
-from backend.model.tuning import Tuning
+from backend.model.tuning import PinState, Tuning
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 

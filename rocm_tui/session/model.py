@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from backend.model.choice import Measurement
 from backend.model.graph import Trial
 from backend.model.inductor_kernel import TRITON
-from backend.model.pin import PinState
 from backend.model.problem import TuningKey
 from backend.model.session import Fault, Session
-from backend.model.tuning import Tuning
+from backend.model.tuning import PinState, Tuning
 from rocm_tui.ingest.records import (
     ActivitySeen,
     Dropped,

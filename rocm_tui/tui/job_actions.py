@@ -11,9 +11,8 @@ from dataclasses import replace
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
-from backend.model.pin import Pin
 from backend.model.problem import Problem
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from backend.pins.state import PinStatus
 from rocm_tui.actions.measure import (
     Measuring,

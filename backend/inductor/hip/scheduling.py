@@ -38,7 +38,8 @@ class ROCmCPPScheduling:
         return self._can_fuse(super().can_fuse_vertical, _fuses, node1, node2)  # type: ignore[misc]
 
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
-        return self._can_fuse(super().can_fuse_horizontal, _never, node1, node2)  # type: ignore[misc]
+        stock = super().can_fuse_horizontal  # type: ignore[misc]
+        return self._can_fuse(stock, lambda *nodes: False, node1, node2)
 
     def fuse(self, node1: Any, node2: Any) -> Any:
         concerned = False
@@ -198,10 +199,6 @@ def _fuses(node1: Any, node2: Any) -> bool:
     except TemplateError:
         return False
     return True
-
-
-def _never(node1: Any, node2: Any) -> bool:
-    return False
 
 
 def _rendered(group: FusedGroup) -> tuple[GraphKernel, str, frozenset[str]]:

@@ -90,7 +90,7 @@ class ROCmTemplateKernel(TemplateKernel):
         nodes: Mapping[str, Node],
         runtime_arg_info: Sequence[ArgInfo],
         runtime_arg_values: Sequence[int],
-        options: CompileOptions = CompileOptions(),  # noqa: B008
+        options: CompileOptions,
     ) -> None:
         super().__init__(name, runtime_arg_info, runtime_arg_values)
         self.options = options

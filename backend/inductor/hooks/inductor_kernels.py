@@ -42,9 +42,8 @@ from backend.model.events import (
     TuningStarted,
 )
 from backend.model.inductor_kernel import PRECISION
-from backend.model.pin import Pin
 from backend.model.problem import TuningKey
-from backend.model.tuning import Selection
+from backend.model.tuning import Pin, Selection
 
 if TYPE_CHECKING:  # heavy, and few programs request it
     from backend.inductor.kernel_bench import KernelBench

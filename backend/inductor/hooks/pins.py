@@ -15,8 +15,8 @@ from backend.errors import StoreError
 from backend.inductor.guard import say_once
 from backend.inductor.hooks.environment import home
 from backend.model.inductor_kernel import OPS, InductorKernel
-from backend.model.pin import Pin
 from backend.model.problem import TuningKey
+from backend.model.tuning import Pin
 
 _Stamp = tuple[int, int, int]
 

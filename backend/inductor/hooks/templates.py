@@ -308,7 +308,10 @@ def offer(
         say_once(f"our templates are not offered: {why} does not call our kernels")
         return []
     layout = torch_graph.fixed_layout(layout)
-    factors = {} if rule.factors is None else _of_aten(choices, rule.factors)
+    factors: dict[str, Any] | None = {}
+    if rule.factors is not None:  # those that Inductor gave to ATen's choice
+        given = next((choice.kwargs for choice in choices if torch_api.is_extern(choice)), None)
+        factors = None if given is None else rule.factors(given)
     if factors is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
         return []
     make = functools.partial(_template, rule, input_nodes, layout, factors)
@@ -413,12 +416,6 @@ def budget(env: Mapping[str, str] = os.environ) -> int:
     """The most choices that a template may offer for one tuning."""
     given = env.get(BUDGET, "")
     return int(given) if given.isdecimal() else 8
-
-
-def _of_aten(choices: Sequence[ChoiceCaller], factors: Factors) -> dict[str, Any] | None:
-    """The factors that Inductor gave to ATen's choice; None where there is no such choice."""
-    given = next((choice.kwargs for choice in choices if torch_api.is_extern(choice)), None)
-    return None if given is None else factors(given)
 
 
 @functools.cache

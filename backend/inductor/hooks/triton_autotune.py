@@ -332,7 +332,7 @@ def measure(
         failed: dict[str, str] = {}
         try:
             with unwatched(), torch.no_grad(), launching(worth_measuring(times), failed) as bench:
-                found = measure_kernel(key, bench, names, session, seconds, failed=failed)
+                found = measure_kernel(key, bench, names, session, seconds, failed)
         except (NotSampled, NoConfigRuns) as error:
             say_once(f"{UNMEASURED}: {error}")
         except torch.OutOfMemoryError:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+import jinja2
 import sympy
 from sympy.printing.printer import Printer
 
@@ -95,12 +96,6 @@ def _indented(text: str, column: str) -> str:
 ArgumentKind = Literal["input", "extra", "output", "size"]
 
 
-class Renderable(Protocol):
-    """A compiled Jinja template."""
-
-    def render(self, **variables: Any) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One parameter of the kernel.
@@ -131,9 +126,9 @@ class TritonTemplateKernel:
         inputs: Sequence[Operand],
         output: Operand,
         *,
-        epilogue: Epilogue | None = None,
+        epilogue: Epilogue | None,
         prologues: Mapping[str, Prologue] = MappingProxyType({}),
-        defines: Mapping[str, object] | None = None,
+        defines: Mapping[str, object] = MappingProxyType({}),
         index_dtype: Literal["int32", "int64"] = "int32",
     ) -> None:
         self.name = name
@@ -141,14 +136,14 @@ class TritonTemplateKernel:
         self._inputs = tuple(inputs)
         self._epilogue = epilogue
         self._prologues = prologues
-        self._defines = dict(defines or {})
+        self._defines = dict(defines)
         self._index_dtype = index_dtype
         self._named: dict[str, Operand] = {}
         self._accesses: list[Argument] = []
         self._sizes: dict[sympy.Symbol, str] = {}
         self._hooks: dict[str, Callable[[], str]] = {}
 
-    def render(self, template: Renderable, **variables: Any) -> PartialRender:
+    def render(self, template: jinja2.Template, **variables: Any) -> PartialRender:
         """Render the template; marks stay for the signature and the store.
 
         The signature is the last hook, because the others may add arguments.
@@ -169,13 +164,6 @@ class TritonTemplateKernel:
             "load_factor": self.load_factor,
             "store_output": self.store_output,
         }
-
-    def fuse(self, epilogue: Epilogue) -> None:
-        """Put an epilogue between the value and the store, until the store hook is filled. Raises
-        HookError the second time."""
-        if self._epilogue is not None:
-            raise HookError(f"{self.name} has an epilogue already: compose the two before")
-        self._epilogue = epilogue
 
     def def_kernel(self, *names: str) -> str:
         """Name the inputs, in order, and mark the place of the signature."""

@@ -85,7 +85,9 @@ def run(job: CompileJob, tell: TellProgress, mark: ChoiceMark) -> CompileResult:
             offered = _offered(asked_problem(_on_gpu(job.tune)), job)
     except NotRebuildable as error:
         return CompileResult(ok=False, reason=str(error), off=off)
-    wanted = [choice for choice in offered if _LANGUAGES[_language(choice)] not in _names(off)]
+    lost = {line.partition(":")[0] for line in off}
+    labels = ("HIP" if isinstance(each.bmreq.spec, KernelSpec) else "Triton" for each in offered)
+    wanted = [each for each, label in zip(offered, labels, strict=True) if label not in lost]
     return _compiled(wanted, off, tell)
 
 
@@ -118,14 +120,6 @@ def _why(label: str, here: str | None, gpu: Gpu) -> str:
     if here is None:
         return f"nothing here compiles it for {amdgpu(gpu.arch).arch}"
     return f"what compiles it on the GPU's host is another {label}, or none"
-
-
-def _names(off: Sequence[str]) -> set[str]:
-    return {line.partition(":")[0] for line in off}
-
-
-def _language(choice: Any) -> str:
-    return HIP_LANGUAGE if isinstance(choice.bmreq.spec, KernelSpec) else TRITON_LANGUAGE
 
 
 def _offered(problem: Recipe, job: CompileJob) -> list[Any]:

@@ -341,7 +341,7 @@ def _tried(
         rounds=rounds.judged.count,
         seconds=rounds.signs.seconds or 0.0,
         by=bench.clock,
-        trouble=(*_trouble(rounds), *_uncaptured(uncaptured)),
+        trouble=(*_trouble(rounds), *([_UNCAPTURED] if uncaptured else [])),
         device=session.device,
         system_hash=session.system_hash,
         session=session.id,
@@ -435,7 +435,4 @@ def _trouble(rounds: ArmRounds) -> tuple[str, ...]:
     return sentences
 
 
-def _uncaptured(arms: Sequence[str]) -> tuple[str, ...]:
-    if not arms:
-        return ()
-    return ("passes could not be captured as CUDA graphs, so gaps of the host are in their times",)
+_UNCAPTURED = "passes could not be captured as CUDA graphs, so gaps of the host are in their times"

@@ -13,7 +13,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -38,7 +38,6 @@ from backend.model.events import (
     TuningStarted,
 )
 from backend.processes.shared import ChoiceMark
-from backend.processes.supervisor import House
 from backend.wire.jobs import TuneJob, TuneResult
 from backend.worker import retuning
 from backend.worker.problem import (
@@ -51,7 +50,7 @@ from backend.worker.problem import (
 )
 from backend.worker.protocol import TellProgress
 from backend.worker.rebuilt import NotRebuildable, compile_asking
-from backend.worker.retuning import Budget, KeptAs, Task
+from backend.worker.retuning import Budget, ChoiceTimings, KeptAs, Task
 
 
 class NothingTuned(Exception):
@@ -84,24 +83,6 @@ def run(job: TuneJob, tell: TellProgress, mark: ChoiceMark) -> TuneResult:
         return TuneResult(ok=False, reason=str(error), modes=modes, single=single)
 
 
-class MarkedTimings(retuning.ChoiceTimings):
-    """Marks the choice that is timed; what it leaves behind or damages is its own failure."""
-
-    def __init__(self, mark: ChoiceMark, job: TuneJob) -> None:
-        super().__init__(job.broken)
-        self._mark = mark
-        self._house = House(mark)
-
-    @contextlib.contextmanager
-    def of(self, hash: str) -> Iterator[None]:
-        with self._mark.at("timing", hash):
-            try:
-                with self._house.leaving_nobody():
-                    yield
-            finally:
-                self._house.tidy()
-
-
 class _Tuning:
     def __init__(
         self,
@@ -116,9 +97,9 @@ class _Tuning:
         self._settings = settings
         self._tell = tell
         budget = Budget(job.budget)
-        visits = MarkedTimings(mark, job)
+        visits = ChoiceTimings(mark, job.broken)
         kept_as = KeptAs(ChoiceVariants(cache_dir()), job.kept_as, job.others)
-        self._task = Task(problem.is_met_by, budget, not job.any_mode, visits, kept_as)
+        self._task = Task(problem.is_met_by, budget, visits, kept_as, not job.any_mode)
         self._story = Story(tell, lambda: budget.left, kept_as)
 
     def result(self) -> TuneResult:
@@ -210,13 +191,10 @@ class Story(Recorder):
     The log has the hashes under which times are kept; `choices` those of this process's GPU."""
 
     def __init__(
-        self,
-        tell: TellProgress,
-        left: Callable[[], float | None],
-        kept_as: KeptAs | None = None,
+        self, tell: TellProgress, left: Callable[[], float | None], kept_as: KeptAs
     ) -> None:
         super().__init__()
-        self._kept_as = kept_as or KeptAs()
+        self._kept_as = kept_as
         self._n = 0
         self.selected: ChoiceSelected | None = None
         self._tell_progress = tell

@@ -37,8 +37,8 @@ from backend.model.graph import Graph, GraphTimes, Trial, TrialArm
 from backend.model.ops import is_flex
 from backend.model.options import Options, of_text
 from backend.model.origin import provider
-from backend.model.session import LATEST, Activity, ActivityState, Session
-from backend.model.tuning import Seconds, State, Tuning, is_word
+from backend.model.session import Activity, ActivityState, Session
+from backend.model.tuning import LATEST, Seconds, State, Tuning, is_word
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.devices import hashes_of_log
 from rocm_tui.ingest.formats.reader import clean_hash

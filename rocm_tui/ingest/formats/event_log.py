@@ -22,8 +22,8 @@ from backend.model.events import (
     TuningMeasured,
     TuningStarted,
 )
-from backend.model.session import LATEST, Session
-from backend.model.tuning import Tuning
+from backend.model.session import Session
+from backend.model.tuning import LATEST, Tuning
 from backend.wire.events import BEGINS, decode
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.event_folds import (

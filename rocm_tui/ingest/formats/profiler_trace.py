@@ -31,7 +31,7 @@ from statistics import median
 from typing import Any
 
 from backend.model.graph import Graph, GraphKind, GraphTimes
-from backend.model.session import LATEST
+from backend.model.tuning import LATEST
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import DOCUMENTS, Complaints, Format
 from rocm_tui.ingest.records import GraphSeen, KernelTime, Record

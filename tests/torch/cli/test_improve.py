@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import read_search
 from rocm_tui.search.steps import LOOKS

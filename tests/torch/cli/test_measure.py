@@ -20,8 +20,7 @@ import pytest
 from backend.disk.sessions import read_log
 from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
 from backend.model.events import SessionStarted
-from backend.model.pin import Pin, PinState
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, PinState, Tuning
 from backend.pins.state import PinStatus
 from backend.wire.jobs import MeasureJob, MeasureResult
 from rocm_tui.actions.measure import (

@@ -9,8 +9,8 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.model.events import ChoiceSelected, Event, TuningStarted
-from backend.model.pin import Pin
 from backend.model.problem import TuningKey
+from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from tests.support.hooked import BMM, by_tuning, launch_program, sessions
 

@@ -24,10 +24,11 @@ from backend.model.events import (
     TuningStarted,
 )
 from backend.model.problem import TuningKey
+from backend.processes.shared import ChoiceMark
 from backend.wire.events import decode
 from backend.worker import retuning
 from backend.worker.jobs.tune import Story
-from backend.worker.retuning import Budget, KeptAs, Task
+from backend.worker.retuning import Budget, ChoiceTimings, KeptAs, Task
 from rocm_tui.actions.sources import load_model
 from tests.support.device_modules import compiled_on, write_choice
 
@@ -51,11 +52,15 @@ def choices_on(root: Path, index: int) -> list[str]:
     return [write_choice(root, index, BLOCK_M=size) for size in SIZES]
 
 
+def story_of(task: Task) -> Story:
+    return Story(lambda what, **fields: None, lambda: None, task.kept_as)
+
+
 def keep(kept_as: KeptAs, timings: dict[str, float], skipped: tuple[str, ...] = ()) -> Task:
     """Keep what a tuning of the worker's GPU measured."""
-    task = Task(lambda key: True, Budget(None), kept_as=kept_as)
+    task = Task(lambda key: True, Budget(None), ChoiceTimings(ChoiceMark(), {}), kept_as)
     task.budget.skipped.update(skipped)
-    selector = retuning.selector(task, Story(lambda what, **fields: None, lambda: None), False)
+    selector = retuning.selector(task, story_of(task), False)
     selector._keep(Tuned("mm", INPUTS, "highest", timings, time.time()))
     assert not task.lost
     return task
@@ -176,7 +181,8 @@ def test_what_inductor_asks_for_beside_is_given_its_first_choice_and_not_tuned(
     key = TuningKey("mm", INPUTS, "highest")
     monkeypatch.setattr(torch_api.StockSelector, "__call__", select)
     monkeypatch.setattr(torch_api, "tuning_key", lambda *args: key)
-    task = Task(lambda key: False, Budget(None))
-    selector = retuning.selector(task, Story(lambda what, **fields: None, lambda: None), False)
+    kept_as = KeptAs(ChoiceVariants(Path()))
+    task = Task(lambda key: False, Budget(None), ChoiceTimings(ChoiceMark(), {}), kept_as)
+    selector = retuning.selector(task, story_of(task), False)
     assert selector("mm", ["aten", "triton"], [], None) == "aten"
     assert offered == [["aten"]] and task.asked == [key] and task.key is None

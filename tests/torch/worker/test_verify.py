@@ -15,8 +15,8 @@ import pytest
 
 from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
-from backend.model.pin import Pin
 from backend.model.problem import TuningKey
+from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from rocm_tui.actions.verify import PinToVerify, Verifying
 from rocm_tui.environment import find_python

@@ -12,7 +12,7 @@ import pytest
 from backend.cache.autotune import cache_paths, is_raised
 from backend.disk.layout import Layout
 from backend.model.graph import Trial, TrialArm
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult, WorkerJob
 from rocm_tui.actions.pin import pin_choice, pinnable

@@ -13,8 +13,7 @@ import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.graph import Arm, Graph, GraphTimes, Swap, Trial, TrialArm, TuningUse
-from backend.model.pin import Pin
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from backend.pins.state import PinStatus
 from backend.wire.jobs import Progress, TrialJob, TrialResult, WorkerJob
 from rocm_tui.actions.trial import (

@@ -11,7 +11,7 @@ import pytest
 
 from backend.inductor.hooks.environment import LAUNCH_LOG
 from backend.model.inductor_kernel import TRITON, inputs_of
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.pins.graphs.match import judge
 from backend.pins.graphs.text import read_graph_text
 from rocm_tui.actions.verify_program import EvidenceCollector, LaunchFolder

@@ -18,8 +18,8 @@ from backend.cache.journal import NOTHING, Journal, Tuned, line_of, tuned_of
 from backend.disk.layout import Layout
 from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.ops import flops
-from backend.model.session import LATEST, Fault
-from backend.model.tuning import Tuning
+from backend.model.session import Fault
+from backend.model.tuning import LATEST, Tuning
 from backend.templates.reproducer import ReproducerError, kept_source
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.model.pin import Pin
+from backend.model.tuning import Pin
 from backend.wire.jobs import Progress, VerifyResult
 from rocm_tui.jobs.queue import Job
 from rocm_tui.render.jobs import left_cell, mark, progress_cell, took, verified_text

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from backend.model.choice import Choice
-from backend.model.pin import Pin
 from backend.model.session import Session
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from backend.pins.state import PinStatus
 from rocm_tui.json_output import builtins_of
 from rocm_tui.render.pages import pages

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backend.model.choice import Choice
-from backend.model.pin import Pin, PinState
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, PinState, Tuning
 from backend.pins.state import PinStatus
 from rocm_tui.json_output import builtins_of
 from rocm_tui.render.detail import tuning_facts, verdict

@@ -9,9 +9,8 @@ from itertools import permutations
 import pytest
 
 from backend.model.choice import Choice, sort_choices
-from backend.model.pin import Pin
 from backend.model.session import Fault
-from backend.model.tuning import Seconds, Tuning
+from backend.model.tuning import Pin, Seconds, Tuning
 from backend.pins.state import PinStatus
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen
 from rocm_tui.session.model import Changes, Model, Row

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from backend.model import ops
 from backend.model.choice import Choice, parse_config, sort_choices
 from backend.model.origin import provider
-from backend.model.pin import Pin
-from backend.model.tuning import Tuning
+from backend.model.tuning import Pin, Tuning
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.session import stats
 from rocm_tui.session.find import find_choice, find_pins, find_row

@@ -42,7 +42,7 @@ COPY = """{{ def_kernel("X") }}
 ADDED = epilogue(lambda x, bias: x + bias, (access(OUT),), (BIAS,))
 
 
-def kernel(epilogue: Epilogue | None = ADDED) -> TritonTemplateKernel:
+def kernel(epilogue: Epilogue = ADDED) -> TritonTemplateKernel:
     return TritonTemplateKernel("copy", [X], OUT, epilogue=epilogue)
 
 
@@ -66,15 +66,11 @@ def test_arguments_come_from_what_the_late_hooks_use() -> None:
     compile(text, "copy", "exec")
 
 
-def test_an_epilogue_fused_after_rendering_brings_its_operands() -> None:
-    made = kernel(None)
-    partial = TritonTemplate("copy", COPY).render(made)
+def test_an_epilogue_of_two_results_brings_its_operands() -> None:
     other = access(Operand("mask", "bool", (S0, 8), (1, S0)))
     function = lambda x, bias: ((x - bias).apply("relu"), x.apply("lt", bias))  # noqa: E731
-    made.fuse(epilogue(function, (access(OUT), other), (BIAS,)))
-    with pytest.raises(HookError, match="has an epilogue already"):
-        made.fuse(ADDED)
-    text = partial.finalize_all()
+    made = kernel(epilogue(function, (access(OUT), other), (BIAS,)))
+    text = TritonTemplate("copy", COPY).render(made).finalize_all()
     assert "def copy(arg_X, in_bias, out, out_mask, ks0):" in text
     assert "    fused_3 = tl.where(fused_2 < 0, 0.0, fused_2)\n" in text
     assert "fused_3.to(tl.bfloat16)" in text
