@@ -255,7 +255,7 @@ def _aiter_missed(text: str) -> LookupLine | None:
     """A line that ends before the file says no less that the product was missed."""
     found = _AITER_MISSED.search(text + " ")
     table = (found and found[1]) or ""
-    ask = found and _aiter_gemm(text, table)
+    ask = found and _aiter_gemm(text[: found.start()], table)
     if found is None or ask is None:
         return None
     way = _AITER_DEFAULT.search(text, found.end())
@@ -265,7 +265,7 @@ def _aiter_missed(text: str) -> LookupLine | None:
 
 def _aiter_tuned(text: str) -> LookupLine | None:
     found = _TUNED_IN.search(text + " ")
-    ask = found and _aiter_gemm(text, found[2])
+    ask = found and _aiter_gemm(text[: found.start()], found[2])
     if found is None or ask is None:
         return None
     kernel, library = _AITER_KERNEL.search(text, found.end() - 1), _AITER_LIBRARY.search(text)
@@ -596,7 +596,7 @@ def _texts_at(data: bytes, at: int, marker: Marker) -> Iterator[bytes]:
         while start < 0 <= line and above and _goes_on(data, line + 1):
             line, end, above = data.rfind(b"\n", low, line), line, above - 1
             start = data.rfind(marker.begins, max(low, line), end)
-        if start < 0:
+        if start < 0 or data.find(marker.word, start, at) >= 0:  # begun, but by another word
             return
     first = end = _line_end(data, at)
     for _ in range(marker.more):

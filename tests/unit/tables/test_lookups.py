@@ -415,6 +415,12 @@ def test_a_miss_whose_next_line_is_another_program_s_is_one_all_the_same(tmp_pat
     assert (tally.missed, tally.table, tally.way) == (1, "", "default config")
 
 
+def test_what_follows_a_miss_tells_nothing_of_its_types(tmp_path: Path) -> None:
+    line = "shape is M:64, N:1536, K:7168, not found tuned config in /c/a8w8_tuned_gemm.csv, will"
+    ask, tally = only(tmp_path, line, f"    {FACTS}{REST}", "    q_dtype_w:torch.int8")
+    assert (ask.op, ask.key, tally.missed) == ("gemm_a8w8", SIZES, 1)
+
+
 RAY = "\x1b[32m [repeated {}x across cluster]\x1b[0m"
 ADVICE = " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable log deduplication)"
 
