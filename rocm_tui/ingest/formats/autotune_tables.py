@@ -682,9 +682,11 @@ class LogParser:
         if found is None:
             return key
         block, places = found
+        places -= self._naming(block)
         strays = self._strays.setdefault(block.n, [])
         for stray in strays:
-            varying = places & (line.who.differing(stray.who) or frozenset())
+            varying = places & self._varying.differing(line.who, stray.who)
+            varying &= self._varying.differing(block.origin, stray.who)
             if varying:
                 self._vary(block, varying, line)
                 return None
@@ -692,13 +694,21 @@ class LogParser:
             strays.append(line)
         return None
 
+    def _naming(self, block: Block) -> frozenset[int]:
+        """Return the places of the words that name processes: tables that have lines under words of
+        their own differ in them."""
+        tables = [table.origin for table in self._open.newest() if table.confirmed]
+        tables = [who for who in tables if who.differing(block.origin) is not None]
+        places = (self._varying.differing(tables[0], who) for who in tables[1:])
+        return frozenset[int]().union(*places)
+
     def _nearest(self, line: Held) -> tuple[Block, frozenset[int]] | None:
         """Return the table that a line continues but for the fewest words, and their places."""
         found: tuple[Block, frozenset[int]] | None = None
         part = line.what
         assert not isinstance(part, Block)
         for block in self._open.newest():
-            places = block.origin.differing(line.who)
+            places = self._varying.differing(block.origin, line.who)
             if places and (found is None or len(places) < len(found[1])):
                 strays = self._strays.get(block.n)
                 if line.follows(strays[-1]) if strays else block.takes(part):
@@ -732,11 +742,13 @@ class LogParser:
 
     def _settle_strays(self, block: Block) -> None:
         """A table is over, or another begins in its stream. What waits is its rest, if it ends as a
-        table does and no other process is known by those words."""
+        table does and no header has other words there."""
         strays = self._strays.get(block.n, [])
         heard = any(self._varying.key(line.who) in self._heard for line in strays)
-        places = [block.origin.differing(line.who) or frozenset() for line in strays]
-        varying = frozenset.intersection(*places) if places else None
+        places = [self._varying.differing(block.origin, line.who) for line in strays]
+        varying = frozenset[int].intersection(*places) if places else frozenset[int]()
+        for key in islice(self._heard, MAX_OPEN) if varying else ():
+            varying -= self._varying.differing(block.origin, Origin(*key))
         if varying and not heard and len(strays) > 1 and isinstance(strays[-1].what, Footer):
             self._vary(block, varying)
         else:

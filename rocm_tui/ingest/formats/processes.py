@@ -20,7 +20,8 @@ _LONGEST_NAME = 80
 
 def name_of(key: Key) -> str:
     """Return a process as its wrapper names it, for a person."""
-    return " ".join(filter(None, key[1]))[:_LONGEST_NAME]
+    words = (word if word.endswith(_GLUE) else f"{word} " for word in key[1] if word)
+    return "".join(words).strip()[:_LONGEST_NAME]
 
 
 class Origin(NamedTuple):
@@ -54,7 +55,9 @@ _EPOCH = r"1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d{1,9})?"
 _TIME = re.compile(
     rf"(?<![\w.:/@-])(?:{_DATE}(?:[T _-]{{1,2}}{_CLOCK})?|{_CLOCK}|{_EPOCH})(?![\w:/@-])"
 )
-_WORD = re.compile(r"[\w.\-/@]+")
+_WORD = re.compile(r"\d+\.\d+(?![\w.])|\w+[.\-/@]*|[.\-/@]+")
+"""`trainer-0` is two words: a counter may be glued to a name."""
+_GLUE = (".", "-", "/", "@")
 _NO_SHAPE = re.compile(r"""[\w.\-/@\s"',]+""")
 _NOBODY = Origin()
 
@@ -126,6 +129,12 @@ class VaryingWords:
         if varying is None:
             return who.shape, who.words
         return who.shape, tuple("" if at in varying else word for at, word in enumerate(who.words))
+
+    def differing(self, left: Origin, right: Origin) -> frozenset[int]:
+        """Return the places of the words that differ and are not known to vary; none for wrappers
+        of unlike shapes."""
+        places = left.differing(right) or frozenset()
+        return places - self._varying.get((left.shape, len(left.words)), frozenset())
 
     def key_of(self, key: Key) -> Key:
         """Return what a key is by now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from time import process_time
 
@@ -217,6 +218,56 @@ def test_names_are_no_times(before: str, after: str) -> None:
 )
 def test_the_rank_is_read_where_the_prefix_names_it(wrapper: str, rank: int | None) -> None:
     assert rank_of(wrapper) == rank
+
+
+def prefixes_of(draw: random.Random, processes: int, noise: str) -> list[Callable[[int], str]]:
+    """Prefixes of any words and signs that differ in one word; others may vary line by line."""
+
+    def word() -> str:
+        return "".join(draw.choices("abcdefghij0123456789", k=draw.randint(1, 6)))
+
+    signs = draw.choices([" ", "-", "/", ":", "| ", "] [", ", ", "=", "@", "> "], k=4)
+    words = [word() for _ in signs]
+    place, varies = draw.sample(range(4), 2)
+    names: dict[str, None] = {}
+    while len(names) < processes:
+        names[word()] = None
+
+    def prefix_of(name: str) -> Callable[[int], str]:
+        def prefix(n: int) -> str:
+            vary = {"hex": f"{draw.getrandbits(40):010x}", "count": f"{1000 + n}"}
+            vary["slow"] = f"{500 + n // 7}"
+            own = {place: name, **({varies: vary[noise]} if noise else {})}
+            return "".join(own.get(at, words[at]) + sign for at, sign in enumerate(signs)) + ": "
+
+        return prefix
+
+    return [prefix_of(name) for name in names]
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("noise", ["", "hex", "count", "slow"])
+def test_any_prefix_tells_processes_apart(noise: str, seed: int) -> None:
+    """A word that changes slowly may cost rows, which are problems; nothing is ever mixed."""
+    draw = random.Random(f"{noise} {seed}")
+    texts = [MM + BMM + MM, OTHER + BMM + OTHER, BMM + MM, MM + OTHER + BMM]
+    logs = [text.splitlines() for text in texts[: draw.randint(2, 4)]]
+    prefixes = prefixes_of(draw, len(logs), noise)
+    left = [(prefix, list(log)) for prefix, log in zip(prefixes, logs, strict=True)]
+    lines: list[str] = []
+    while left := [each for each in left if each[1]]:
+        prefix, log = draw.choice(left)
+        for _ in range(draw.randint(1, min(3, len(log)))):
+            lines.append(prefix(len(lines)) + log.pop(0))
+    result = read("\n".join(lines) + "\n")
+    alone = [tuning for log in logs for tuning in read("\n".join(log) + "\n").tunings]
+    if noise != "slow":
+        assert not result.problems
+        assert said(result.tunings) == said(alone)
+    for tuning in result.tunings:
+        assert any(
+            tuning.shapes == one.shapes and set(tuning.choices) <= set(one.choices) for one in alone
+        )
 
 
 def test_many_prefixes_are_no_more_work_than_few() -> None:
