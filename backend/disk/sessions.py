@@ -138,7 +138,7 @@ def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
     problems: list[Fault] = []
     bad = 0
     try:
-        with path.open("rb") as stream:
+        with safe.open_regular(path, follow=True) as stream:
             number = 0
             while line := stream.readline(MAX_LINE):
                 number += 1
@@ -160,7 +160,7 @@ def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
                 if event is not None:
                     events.append(event)
     except OSError as error:
-        problems.append(Fault(str(path), f"cannot read it: {error.strerror}"))
+        problems.append(Fault(str(path), f"cannot read it: {error.strerror or error}"))
     if bad > MAX_PROBLEMS:
         problems.append(Fault(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
     return events, problems

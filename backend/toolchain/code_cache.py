@@ -245,7 +245,7 @@ class _Entry:
             if not whole or artefact.parent != self.folder or not self.file(".hip").is_file():
                 return None
             return _compiled(meta, target, artefact)
-        except (OSError, UnsafePath, ValueError, KeyError, TypeError):
+        except (OSError, UnsafePath, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def _read(self, path: Path) -> bytes:

@@ -105,3 +105,10 @@ def test_only_logs_of_sessions_are_ended(tmp_path: Path) -> None:
         end_log(layout, link)
     assert elsewhere.read_bytes() == b"epoch 1\n"
     assert not is_released(layout.sessions / "missing.jsonl")
+
+
+def test_a_pipe_among_the_logs_is_a_fault_and_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    os.mkfifo(path)
+    events, (fault,) = read_log(path)
+    assert not events and "not a regular file" in fault.what
