@@ -25,7 +25,7 @@ from rocm_tui.errors import NoSuchGraph
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, Record
 from rocm_tui.meant import did_you_mean
-from rocm_tui.session.graphs import Fit, ProgramGraphs, Told, call_ms, part_of, process_of
+from rocm_tui.session.graphs import GraphScale, ProgramGraphs, Told, call_ms, part_of, process_of
 from rocm_tui.session.model import Model, Row
 
 
@@ -117,7 +117,7 @@ def _row(
     timed = [share for share in shares if share is not None]
     by_key: dict[TuningKey, list[GraphTuning]] = {}
     uses = [(use, _row_of(rows.get(use.use.key, ()), process)) for use in program.uses_of(seen)]
-    fit = Fit.of(
+    fit = GraphScale.of(
         seen.times.ms if seen.times else None,
         (call_ms(row.tuning if row else None, use) for use, row in uses),
     )

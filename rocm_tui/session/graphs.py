@@ -54,7 +54,7 @@ class TuningInGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class GraphScale:
     """By what to multiply times that were seen in a graph, and those of kernels alone, so that they
     are together no longer than the graph."""
 
@@ -62,7 +62,7 @@ class Fit:
     alone: float = 1.0
 
     @classmethod
-    def of(cls, ms: float | None, calls: Iterable[CallTime]) -> Fit:
+    def of(cls, ms: float | None, calls: Iterable[CallTime]) -> GraphScale:
         """Return that of a graph of `ms` milliseconds, by what its tunings take of a call."""
         sums = {"seen": 0.0, "alone": 0.0}
         for spent, told in calls:
@@ -127,7 +127,7 @@ def share_of(
     uses: Sequence[TuningInGraph],
     program: str,
     total: float,
-    fits: Callable[[GraphSeen], Fit],
+    fits: Callable[[GraphSeen], GraphScale],
 ) -> Share:
     """The share of a tuning in a program whose graphs took `total` milliseconds."""
     parts: dict[int, list[SharePart]] = {}
@@ -180,7 +180,7 @@ def _merged(parts: Sequence[SharePart]) -> list[SharePart]:
 
 
 def part_of(
-    tuning: Tuning | None, use: TuningInGraph, fit: Fit
+    tuning: Tuning | None, use: TuningInGraph, fit: GraphScale
 ) -> tuple[SharePart, float | None, Told]:
     """What a graph has of the tuning, the milliseconds that all calls there took, and how that is
     told. Of a tuning that no source tells of, None, a profiler may."""
@@ -548,12 +548,12 @@ class Graphs:
                 self._refits[place] = refits + 1
                 self._dirty.add(process_of(seen[place]))
 
-    def _fit(self, seen: GraphSeen) -> Fit:
+    def _fit(self, seen: GraphSeen) -> GraphScale:
         """How the times of a graph's tunings fit into it."""
         by_key = self._spent.get((seen.source, seen.g), {})
         held = {use.key for use in seen.graph.tunings}
         calls = (call for key in held for call in by_key.get(key, ()))
-        return Fit.of(seen.times.ms if seen.times else None, calls)
+        return GraphScale.of(seen.times.ms if seen.times else None, calls)
 
     def _fits(self, process: Process, systems: Collection[str]) -> bool:
         session = self._sessions.get(process)
