@@ -85,7 +85,7 @@ def _ratio(pair: Pair) -> str:
 
 
 def _lost(pair: Pair) -> str:
-    return lost_text(pair.lost_ms) if pair.alike else fmt.NONE
+    return fmt.NONE if pair.verdict == "unclear" else lost_text(pair.lost_ms)
 
 
 def _marked(pair: Pair) -> str:
@@ -276,7 +276,10 @@ def _noise_text(band: float, choices: int) -> str:
         if choices
         else "the default"
     )
-    return f"single timings that differ by up to {fmt.percent(band)} are tied ({known})"
+    tie = fmt.percent(stats.TIE_BAND)
+    return (
+        f"single timings are tied up to {tie} apart and unclear up to {fmt.percent(band)} ({known})"
+    )
 
 
 def markdown(comparison: Comparison) -> str:

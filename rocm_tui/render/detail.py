@@ -173,7 +173,7 @@ def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
 def _tied_with(tuning: Tuning, rivals: Sequence[MeasuredChoice]) -> str:
     equal = [choice for choice in rivals if choice.verdict in ("tied", "faster")]
     if not equal:
-        return ": a choice that was not measured is as fast"
+        return ": by single times, a choice that was not measured is as fast"
     most = max(abs(choice.ratio - 1) for choice in equal)
     first = equal[0]
     who = label(tuning, first.hash, first.name) if len(equal) == 1 else f"{len(equal)} others"

@@ -120,7 +120,7 @@ GRAPH_TUNINGS: tuple[Field[GraphTuning], ...] = (
         text=lambda tuning: fmt.NONE
         if tuning.share is None
         else SIGNS[tuning.told] + fmt.percent(tuning.share),
-        about="of the graph's time; ~ by a time taken once, ≤ at most",
+        about="of the graph's time; ~ by kernels alone",
     ),
 )  # fmt: skip
 KERNELS: tuple[Field[KernelTime], ...] = (

@@ -8,7 +8,7 @@ from rocm_tui.render.table import Field, Line, Span
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graphs import Share, SharePart
 
-SIGNS = {"seen": "", "measured": "~", "once": "~", "at most": "≤"}
+SIGNS = {"seen": "", "measured": "~", "once": "~"}
 """What stands before a share, by how it is known: only what a profiler saw in the program is
 measured there. The time of a kernel alone, measured or not, says about what it takes in a graph."""
 
@@ -19,7 +19,7 @@ def _known(share: Share | None) -> bool:
 
 
 def share_text(share: Share | None) -> str:
-    """`12.3 %`; `~12.3 %` by the time of the kernel alone, `≤60.0 %` where that cannot be."""
+    """`12.3 %`; `~12.3 %` by the time of the kernel alone."""
     if share is None or share.share is None:
         return fmt.NONE if share else ""
     return SIGNS[share.told] + fmt.percent(share.share)
@@ -31,7 +31,7 @@ def _gain(share: Share | None) -> str:
     if share.gain == 0:
         return fmt.percent(0.0)  # of whatever share
     sign = SIGNS[share.told]
-    return ("≤" + sign.strip("≤") if share.gain is None else sign) + fmt.percent(share.to_gain)
+    return ("≤" if share.gain is None else "") + sign + fmt.percent(share.to_gain)
 
 
 SHARES: tuple[Field[Share | None], ...] = (
@@ -44,7 +44,7 @@ SHARES: tuple[Field[Share | None], ...] = (
     Field(
         "share", "SHARE", 7, 7, drop=4, right=True, text=share_text,
         style=lambda share: "" if _known(share) else "dim",
-        about="of the program's time in graphs; ~ by kernels alone, ≤ at most",
+        about="of the program's time in graphs; ~ by kernels alone",
     ),
     Field(
         "to_gain", "TO GAIN", 8, 8, drop=6, right=True, name="to gain", text=_gain,

@@ -25,7 +25,7 @@ from rocm_tui.errors import NoSuchGraph
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, Record
 from rocm_tui.meant import did_you_mean
-from rocm_tui.session.graphs import ProgramGraphs, Told, part_of, process_of
+from rocm_tui.session.graphs import GraphScale, ProgramGraphs, Told, call_ms, part_of, process_of
 from rocm_tui.session.model import Model, Row
 
 
@@ -116,9 +116,13 @@ def _row(
     shares = [program.share(one) for one in same]
     timed = [share for share in shares if share is not None]
     by_key: dict[TuningKey, list[GraphTuning]] = {}
-    for use in program.uses_of(seen):
-        row = _row_of(rows.get(use.use.key, ()), process)
-        part, _, told = part_of(row.tuning if row else None, use)
+    uses = [(use, _row_of(rows.get(use.use.key, ()), process)) for use in program.uses_of(seen)]
+    fit = GraphScale.of(
+        seen.times.ms if seen.times else None,
+        (call_ms(row.tuning if row else None, use) for use, row in uses),
+    )
+    for use, row in uses:
+        part, _, told = part_of(row.tuning if row else None, use, fit)
         tuning = GraphTuning(use.use, row, part.share, told)
         by_key.setdefault(use.use.key, []).append(tuning)
     tunings = sorted(map(_united, by_key.values()), key=lambda tuning: -(tuning.share or 0.0))

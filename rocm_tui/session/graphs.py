@@ -7,8 +7,8 @@ calls of each graph times the mean of those calls that were timed. What a progra
 compiled graphs, and graphs of which no call was timed, are not in it. A call of a choice takes the
 part of its graph that a profiler saw its kernels take; else as long as was measured for the choice
 that the graph calls; else the time that was taken once, and then the share is as doubtful as that
-number. No tuning takes more than the graphs that hold it: where such a time says so, it is wrong,
-and the graphs' share is all that is known.
+number. The tunings of a graph take no more than the graph: where times of kernels alone add up to
+more than a profiler's leave of it, all of them are scaled down to that.
 
 A profiler knows a graph by the key of Inductor's cache alone. A session's log may tell of the same
 graph which tunings it holds, the cache dir may have its text, which tells the kernels too. What
@@ -18,7 +18,7 @@ neither tells stays unknown.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from pathlib import PurePath
@@ -32,10 +32,10 @@ from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, TrialSeen
 from rocm_tui.session import stats
 
-Told = Literal["seen", "measured", "once", "at most"]
+Told = Literal["seen", "measured", "once"]
 """Where the time of a choice is from: a profiler saw it in the graph, it was measured again and
-again, or timed once; or it cannot be that long, and the graphs that hold it bound it."""
-DOUBT: tuple[Told, ...] = ("seen", "measured", "once", "at most")
+again, or timed once."""
+DOUBT: tuple[Told, ...] = ("seen", "measured", "once")
 """From the best known to the worst."""
 
 
@@ -51,6 +51,31 @@ class TuningInGraph:
     @property
     def times(self) -> GraphTimes:
         return self.seen.times or GraphTimes(0)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphScale:
+    """By what to multiply times that were seen in a graph, and those of kernels alone, so that they
+    are together no longer than the graph."""
+
+    seen: float = 1.0
+    alone: float = 1.0
+
+    @classmethod
+    def of(cls, ms: float | None, calls: Iterable[CallTime]) -> GraphScale:
+        """Return that of a graph of `ms` milliseconds, by what its tunings take of a call."""
+        sums = {"seen": 0.0, "alone": 0.0}
+        for spent, told in calls:
+            sums["seen" if told == "seen" else "alone"] += spent or 0.0
+        seen, alone = sums["seen"], sums["alone"]
+        left = max(0.0, (ms or 0.0) - seen)
+        return cls(
+            (ms or 0.0) / seen if seen > (ms or 0.0) else 1.0, left / alone if alone > left else 1.0
+        )
+
+
+CallTime = tuple[float | None, Told]
+"""Milliseconds that a tuning takes of a call of a graph, and how that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +122,19 @@ def total_ms(graphs: Iterable[GraphSeen]) -> float:
     return sum(total for total in totals if total is not None)
 
 
-def share_of(tuning: Tuning, uses: Sequence[TuningInGraph], program: str, total: float) -> Share:
+def share_of(
+    tuning: Tuning,
+    uses: Sequence[TuningInGraph],
+    program: str,
+    total: float,
+    fits: Callable[[GraphSeen], GraphScale],
+) -> Share:
     """The share of a tuning in a program whose graphs took `total` milliseconds."""
     parts: dict[int, list[SharePart]] = {}
     spent, told = 0.0, 0
     known = total > 0
     for use in uses:
-        part, ms, how = part_of(tuning, use)
+        part, ms, how = part_of(tuning, use, fits(use.seen))
         parts.setdefault(id(use.seen), []).append(part)
         if use.times.calls:
             known = known and ms is not None
@@ -148,23 +179,23 @@ def _merged(parts: Sequence[SharePart]) -> list[SharePart]:
     return sorted(merged, key=lambda part: -part.calls)
 
 
-def part_of(tuning: Tuning | None, use: TuningInGraph) -> tuple[SharePart, float | None, Told]:
+def part_of(
+    tuning: Tuning | None, use: TuningInGraph, fit: GraphScale
+) -> tuple[SharePart, float | None, Told]:
     """What a graph has of the tuning, the milliseconds that all calls there took, and how that is
     told. Of a tuning that no source tells of, None, a profiler may."""
     times, seen = use.times, use.seen
-    ms, how = _call_ms(tuning, use)
+    ms, how = call_ms(tuning, use)
     share = None
     if ms is not None and times.ms:
-        share = ms / times.ms
-        if share > 1:
-            share, how = 1.0, "at most"
+        share = min(1.0, ms * (fit.seen if how == "seen" else fit.alone) / times.ms)
     graph = seen.graph
     part = SharePart(graph.id, graph.title, use.use.count, times.calls, share)
     spent = None if share is None or times.total_ms is None else share * times.total_ms
     return part, spent, how
 
 
-def _call_ms(tuning: Tuning | None, use: TuningInGraph) -> tuple[float | None, Told]:
+def call_ms(tuning: Tuning | None, use: TuningInGraph) -> CallTime:
     """Milliseconds that one call of the graph spends in the tuning's choice."""
     if use.ms is not None:
         return use.ms, "seen"
@@ -273,6 +304,8 @@ def _only(kernel: KernelTime, uses: tuple[TuningUse, ...]) -> TuningKey | None:
     return fits[0].key if len(fits) == 1 else None
 
 
+_MOST_REFITS = 1000
+"""Times that a graph's tunings share it anew before its next call is seen."""
 Process = str
 """The id of a session, or the path of a source that tells of one process."""
 TOGETHER = 120.0
@@ -323,6 +356,8 @@ class Graphs:
         self._told: dict[str, GraphTold] = {}
         self._profiled: dict[str, GraphSeen] = {}
         self._callers: dict[str, dict[Process, None]] = {}
+        self._spent: dict[tuple[str, int], dict[TuningKey, list[CallTime]]] = {}
+        self._refits: dict[tuple[str, int], int] = {}
 
     def add(self, seen: GraphSeen) -> None:
         process = process_of(seen)
@@ -332,6 +367,7 @@ class Graphs:
         for use in seen.graph.tunings:
             self._holders.setdefault(use.key, {})[process] = None
         self._dirty.add(process)
+        self._refits.pop((seen.source, seen.g), None)
         key = seen.graph.key
         if key is None:
             return
@@ -377,6 +413,7 @@ class Graphs:
             gone = [place for place in graphs if place[0] == source]
             for place in gone:
                 self._lost |= {(use.op, use.inputs) for use in graphs.pop(place).graph.tunings}
+                self._spent.pop(place, None)
                 self._dirty.add(process)
             if not graphs:
                 del self._graphs[process]
@@ -428,25 +465,34 @@ class Graphs:
         """What each tuning of one problem is to the latest program that called it, with the
         sessions that are known to have asked for it; None if no graph holds it.
 
-        A program that asked for one of them called that one; of any other it may be each.
+        A program that asked for one of them called that one; any other, the latest that it may be.
         """
         runs = self._allruns_of()
         known = {session for _, asked in tunings for session in asked}
         loose: dict[TuningKey, list[ProgramGraphs]] = {}
-        shares: list[Share | None] = []
-        for tuning, asked in tunings:
+        called: list[tuple[Tuning, ProgramGraphs, tuple[TuningInGraph, ...]] | None] = []
+        claimed: set[int] = set()
+        for tuning, asked in reversed(tunings):
             key = tuning.key
             holders = self._holders.get(key, {}) if key is not None else {}
             if key is None or not holders:
-                shares.append(None)
+                called.append(None)
                 continue
             if key not in loose:
                 loose[key] = self._latest(process for process in holders if process not in known)
             own = self._latest(process for process in asked if process in runs)
             latest = merge(own, loose[key], key=lambda program: -program.latest)
-            made = (self._share(tuning, key, known, asked, program) for program in latest)
-            shares.append(next((share for share in made if share is not None), None))
-        return shares
+            places = ((p, self._uses(tuning, key, known, asked, p)) for p in latest)
+            own_uses = (
+                (tuning, program, left)
+                for program, uses in places
+                if (left := tuple(use for use in uses if id(use) not in claimed))
+            )
+            called.append(next(own_uses, None))
+            claimed.update(id(use) for *_, uses in filter(None, called[-1:]) for use in uses)
+        called.reverse()
+        self._note(called)
+        return [self._share(*each) if each is not None else None for each in called]
 
     def _latest(self, processes: Iterable[Process]) -> list[ProgramGraphs]:
         """The programs of these processes, the latest first."""
@@ -454,15 +500,16 @@ class Graphs:
         programs = dict.fromkeys(runs[process] for process in processes if process in runs)
         return sorted(map(self._program, programs), key=lambda p: p.latest, reverse=True)
 
-    def _share(
+    def _uses(
         self,
         tuning: Tuning,
         key: TuningKey,
         known: Collection[Process],
         asked: Collection[Process],
         program: ProgramGraphs,
-    ) -> Share | None:
-        """None if the program did not call it. Of its ranks, some may have asked for another."""
+    ) -> tuple[TuningInGraph, ...]:
+        """Where a program uses it; nowhere if no such graph was called. Of its ranks, some may have
+        asked for another."""
         systems = systems_of(tuning, self._sessions)
         uses = tuple(
             use
@@ -470,11 +517,43 @@ class Graphs:
             if ((process := process_of(use.seen)) not in known or process in asked)
             and self._fits(process, systems)
         )
-        if not any(use.times.calls for use in uses):
-            return None
-        share = share_of(tuning, uses, program.name, program.total)
-        tried = self._tried.get(key)
+        return uses if any(use.times.calls for use in uses) else ()
+
+    def _share(
+        self, tuning: Tuning, program: ProgramGraphs, uses: Sequence[TuningInGraph]
+    ) -> Share:
+        share = share_of(tuning, uses, program.name, program.total, self._fit)
+        tried = self._tried.get(uses[0].use.key)
         return share if tried is None else replace(share, tried=tried)
+
+    def _note(
+        self, called: Iterable[tuple[Tuning, ProgramGraphs, tuple[TuningInGraph, ...]] | None]
+    ) -> None:
+        """Keep what these tunings of one problem take of their graphs, which bounds what is left
+        for others there."""
+        spent: dict[tuple[str, int], dict[TuningKey, list[CallTime]]] = {}
+        seen: dict[tuple[str, int], GraphSeen] = {}
+        for tuning, _, uses in filter(None, called):
+            for use in uses:
+                place = use.seen.source, use.seen.g
+                seen[place] = use.seen
+                times = spent.setdefault(place, {}).setdefault(use.use.key, [])
+                times.append(call_ms(tuning, use))
+        for place, by_key in spent.items():
+            before = self._fit(seen[place])
+            self._spent.setdefault(place, {}).update(by_key)
+            refits = self._refits.get(place, 0)
+            # A log in which two problems have one key would be fitted for ever.
+            if self._fit(seen[place]) != before and refits < _MOST_REFITS + len(by_key):
+                self._refits[place] = refits + 1
+                self._dirty.add(process_of(seen[place]))
+
+    def _fit(self, seen: GraphSeen) -> GraphScale:
+        """How the times of a graph's tunings fit into it."""
+        by_key = self._spent.get((seen.source, seen.g), {})
+        held = {use.key for use in seen.graph.tunings}
+        calls = (call for key in held for call in by_key.get(key, ()))
+        return GraphScale.of(seen.times.ms if seen.times else None, calls)
 
     def _fits(self, process: Process, systems: Collection[str]) -> bool:
         session = self._sessions.get(process)

@@ -261,7 +261,7 @@ def sums(rows: Sequence[Row]) -> GroupTotals:
     one = len({share.program for share in shares}) == 1
     share = sum(share.share or 0.0 for share in shares)
     doubts = [DOUBT.index(share.told) for share in shares]
-    told = DOUBT[-1] if share > 1 else DOUBT[max(doubts, default=0)]
+    told = DOUBT[max(doubts, default=0)]
     return GroupTotals(
         tunings=len(rows) - entries,
         entries=entries,

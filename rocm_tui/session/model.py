@@ -556,7 +556,7 @@ class Model:
         shares = self._graphs.shares if self._graphs.held else None
         before: dict[str, Row] = {}
         after: dict[str, Row] = {}
-        while self._touched:
+        while self._touched or (self._graphs.unjoined and self._find_touched()):
             bucket, _ = self._touched.popitem()
             place = self._places[bucket]
             were = place.join(self._pins.unmasked, self._finished, shares)
@@ -594,13 +594,15 @@ class Model:
             if bucket in self._places:
                 self._touched[bucket] = None
 
-    def _find_touched(self) -> None:
-        """The problems of the ops and inputs keys of which something else became known."""
+    def _find_touched(self) -> bool:
+        """Mark the problems of the ops and inputs keys of which something else became known;
+        return whether there are any."""
         keys, self._touched_keys = self._touched_keys | self._graphs.touched(), set()
         if keys:
             for bucket, place in self._places.items():
                 if any((tuning.op, tuning.inputs_key) in keys for tuning in place.tunings):
                     self._touched[bucket] = None
+        return bool(self._touched)
 
     def _finished(self, tuning: Tuning) -> Finished:
         measured = self._measurements.attach(tuning, self.sessions)

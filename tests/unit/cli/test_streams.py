@@ -126,4 +126,4 @@ def test_no_letter_of_ours_becomes_the_mark_of_doubt(tmp_path: Path) -> None:
     )
     done = shell(f"{PROGRAM} ls {log}", tmp_path, {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     text = done.stdout.decode("ascii")
-    assert "64x32x128" in text and "~10.00 us" in text and "?" not in text
+    assert "64x32x128" in text and "~10.0 us" in text and "?" not in text

@@ -11,6 +11,7 @@ from backend.disk.layout import Layout
 from backend.model.events import GraphCalled, GraphCompiled, TuningMeasured
 from backend.model.graph import Graph
 from rocm_tui.actions.sources import load_model
+from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.records import Gone
 from rocm_tui.render.shares import SHARES
 from rocm_tui.session.graph_rows import graph_rows
@@ -37,15 +38,15 @@ def test_shares_of_a_program(tmp_path: Path) -> None:
     write_program(tmp_path)
     model = model_of(tmp_path)
     assert not model.problems
-    # 80 calls of four, 50 of one; each 1 ms: 370 ms of 1000
+    # 80 calls of four, each 1 ms, and a tenth of 50 calls of 4 ms: 340 ms of 1000
     share = share_of(model, 8)
     assert share.calls == 370
-    assert share.share == pytest.approx(0.37)
+    assert share.share == pytest.approx(0.34)
     assert share.told == "once"
     assert (share.gain, share.at_most) == (None, None), "nothing was measured"
     assert [(p.graph, p.count, p.calls, p.share) for p in share.parts] == [
         ("aaaaaa1", 4, 80, pytest.approx(0.4)),
-        ("bbbbbb2", 1, 50, pytest.approx(0.25)),
+        ("bbbbbb2", 1, 50, pytest.approx(0.1)),
     ]
     # 80 calls of 2 ms: measured, and ATen takes 1.6 ms
     share = share_of(model, 16)
@@ -101,13 +102,35 @@ def test_a_graph_that_was_never_called_has_no_share(tmp_path: Path) -> None:
     assert shares == {"aaaaaa1": 1.0, "bbbbbb2": None}
 
 
-def test_a_time_that_cannot_be(tmp_path: Path) -> None:
-    """9 ms of a graph that takes 4: its share is at most the graph's."""
+def test_times_that_cannot_be_are_scaled_to_the_graph(tmp_path: Path) -> None:
+    """9 ms and 1 ms of a graph that takes 4."""
     write_program(tmp_path)
-    share = share_of(model_of(tmp_path), 24)
-    assert share.told == "at most"
-    assert share.share == pytest.approx(0.2)
-    assert share.parts[0].share == 1.0
+    model = model_of(tmp_path)
+    share = share_of(model, 24)
+    assert (share.told, share.share) == ("once", pytest.approx(0.2 * 0.9))
+    assert share.parts[0].share == pytest.approx(0.9)
+    for row in graph_rows(model, Layout(tmp_path)):
+        assert sum(tuning.share or 0.0 for tuning in row.tunings.values()) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("order", [(8, 16, 24), (24, 16, 8)])
+def test_the_shares_of_a_program_are_no_more_than_all_of_it(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """Whatever comes first: each new time leaves less of the graph to the others."""
+    model = Model()
+    writer = writer_of(tmp_path)
+    writer.write(GraphCompiled(1, 105.0, Graph("aaaaaa1", tunings=tuple(map(use, order)))))
+    writer.write(GraphCalled(1, 106.0, 10, 3, 2.0))
+    for n, m in enumerate(order, start=1):
+        tune(writer, n, m, 3.0, 2.0)
+    writer.close()
+    tailer = Tailer(str(writer.path))
+    while found := tailer.poll():
+        model.apply(found)
+    shares = [share_of(model, m).share for m in order]
+    assert shares == [pytest.approx(1 / 3)] * 3
+    assert not model.join().changed
 
 
 def test_calls_that_change_everything(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ async def test_history(tmp_path: Path, size: tuple[int, int]) -> None:
         events = app.screen.query_one("#events", Grid)
         own = screen_text(events).replace("▌", " ")
         title, *_ = own.splitlines()
-        for times in ("▼150.0 ~140.0 ~80.00", "▲~80.00 ~140.0 150.0"):
+        for times in ("▼150.0 ~140.0 ~80.0", "▲~80.0 ~140.0 150.0"):
             await pilot.click("#events", offset=(title.index("TIME"), 0))
             await until(pilot, lambda: f"TIME{times[0]}" in screen_text(events))  # noqa: B023
             shown = re.findall(r"(\S+) µs", screen_text(events))
