@@ -105,10 +105,10 @@ def in_one_process(name: str, device: str, rounds: int, seconds: float) -> dict[
     import torch  # as above
 
     from backend.inductor.hooks import graphs, recording  # heavy: Inductor
-    from backend.inductor.torch import compiling  # as above
+    from backend.inductor.torch import compiled  # as above
 
     stock: list[tuple[Any, Any]] = []
-    compiling.watch_ready(lambda graph: stock.append((graph, graph.current_callable)))
+    compiled.watch_ready(lambda graph: stock.append((graph, graph.current_callable)))
     graphs.install(recording.recorder())
     step = program(name, device)
     with torch.no_grad():

@@ -68,17 +68,11 @@ class _EpilogueTracing:
 
     def add(self, node: Any) -> None:
         """Run one node's body. Raises ExpressionError for one that is no function of an element."""
-        if not pointwise.is_pointwise(node):
-            raise ExpressionError("no pointwise function")
-        ranges = pointwise.ranges(node)
-        loops = [
-            sympy.Symbol(f"loop{number}", integer=True, nonnegative=True)
-            for number in range(len(ranges))
-        ]
-        found = self._map(node, ranges, loops)
+        ranges, loops = _loops_of(node)
+        loops_of_product = self._map(node, ranges, loops)
 
         def by_dim(index: sympy.Expr) -> Walk:
-            return found.by_dim(walk_of(index, loops))
+            return loops_of_product.by_dim(walk_of(index, loops))
 
         def load(name: str, index: sympy.Expr) -> Value:
             walk, own = by_dim(index), self.known.get(name)
@@ -98,20 +92,12 @@ class _EpilogueTracing:
         self, node: Any, ranges: Sequence[sympy.Expr], loops: Sequence[sympy.Symbol]
     ) -> LoopMap:
         """How the node's loops run over the product, by the first that it reads of it."""
-        reads: list[tuple[_ComputedBuffer, sympy.Expr]] = []
-
-        def load(name: str, index: sympy.Expr) -> Value:
-            if name in self.known:
-                reads.append((self.known[name], index))
-            return scratch.load(name, stored_dtype(name))
-
-        scratch = ChainBuilder()
-        ignore = pointwise.ChainHandler(scratch, load, lambda name, index, value: None)
-        pointwise.run_body(node, loops, ignore)
-        if not reads:
+        reads, _ = _accesses(node, loops)
+        of_product = next((read for read in reads if read[0] in self.known), None)
+        if of_product is None:
             raise ExpressionError("it reads nothing of the product")
-        own, index = reads[0]
-        walk = walk_of(index, loops)
+        name, index = of_product
+        own, walk = self.known[name], walk_of(index, loops)
         if walk.offset != own.walk.offset:
             raise ExpressionError("a part of the product")
         return loop_map(ranges, walk, self.sizes, own.walk.steps)
@@ -126,6 +112,31 @@ class _EpilogueTracing:
         """The tensor that a walk along the product visits in a buffer."""
         device = self.buffer.get_device()
         return pointwise.part_of(name, self.sizes, walk.steps, walk.offset, device)
+
+
+def _loops_of(node: Any) -> tuple[Sequence[sympy.Expr], list[sympy.Symbol]]:
+    """The ranges of a node's loops, and a symbol for each. Raises ExpressionError where its body is
+    no function of an element."""
+    if not pointwise.is_pointwise(node):
+        raise ExpressionError("no pointwise function")
+    ranges = pointwise.ranges(node)
+    numbers = range(len(ranges))
+    return ranges, [sympy.Symbol(f"loop{n}", integer=True, nonnegative=True) for n in numbers]
+
+
+def _accesses(
+    node: Any, loops: Sequence[sympy.Symbol]
+) -> tuple[list[tuple[str, sympy.Expr]], list[sympy.Expr]]:
+    """What a node's body loads, as (buffer, index), and the indices at which it stores."""
+    scratch, reads, stored = ChainBuilder(), list[tuple[str, sympy.Expr]](), list[sympy.Expr]()
+
+    def load(name: str, index: sympy.Expr) -> Value:
+        reads.append((name, index))
+        return scratch.load(name, stored_dtype(name))
+
+    handler = _Handler(scratch, load, lambda name, index, value: stored.append(index))
+    pointwise.run_body(node, loops, handler)
+    return reads, stored
 
 
 def fuse(
@@ -209,10 +220,11 @@ class _FactorTracing:
         digits = self._digits(node)
 
         def load(name: str, index: sympy.Expr) -> Value:
-            found = (name, digits.gathered(index))
-            if handler.partial and not _inside(name, found[1], digits):
+            gathered = digits.gathered(index)
+            if handler.partial and not _inside(name, gathered, digits):
                 raise ExpressionError(f"{name} is read where it may have no element")
-            operand = self.sources.setdefault(found, f"{self.side}{len(self.sources)}")
+            number = len(self.sources)
+            operand = self.sources.setdefault((name, gathered), f"{self.side}{number}")
             return self.chain.load(operand, stored_dtype(name))
 
         def store(name: str, index: sympy.Expr, value: Value) -> None:
@@ -223,26 +235,15 @@ class _FactorTracing:
 
     def _digits(self, node: Any) -> Digits:
         """The node's loops as parts of the factor's dimensions."""
-        ranges = pointwise.ranges(node)
-        loops = [
-            sympy.Symbol(f"loop{number}", integer=True, nonnegative=True)
-            for number in range(len(ranges))
-        ]
-        stored: list[sympy.Expr] = []
-        scratch = ChainBuilder()
-        ignore = _Handler(
-            scratch,
-            lambda name, index: scratch.load(name, stored_dtype(name)),
-            lambda name, index, value: stored.append(index),
-        )
-        pointwise.run_body(node, loops, ignore)
+        ranges, loops = _loops_of(node)
+        _, stored = _accesses(node, loops)
         walk = walk_of(stored[0], loops)
         if walk.offset != self.factor.get_layout().offset:
             raise ExpressionError("a part of what is computed")
         sizes = [sympy.expand(size) for size in self.factor.get_size()]
         strides = [sympy.expand(stride) for stride in self.factor.get_stride()]
-        found = loop_map(ranges, walk, sizes, strides)
-        return Digits(ranges, found, _DIMS[self.side][-len(sizes) :])
+        loops_of_factor = loop_map(ranges, walk, sizes, strides)
+        return Digits(ranges, loops_of_factor, _DIMS[self.side][-len(sizes) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,33 +366,31 @@ class _Handler(pointwise.ChainHandler):
 def compute(node: Any, factor: Node, side: str) -> ComputedFactor:
     """The factor `side`, "a" or "b", as `node` computes it. `factor` is the tensor that the product
     takes, which is all of what `node` stores. Raises TemplateError where that cannot be."""
-    if not pointwise.is_pointwise(node):
-        raise ExpressionError("no pointwise function")
     tracing = _FactorTracing(side, factor)
     tracing.run(node)
     assert tracing.result is not None
     nodes: dict[str, Node] = {}
     sources = []
-    for (name, found), operand in tracing.sources.items():
-        nodes[operand] = _tensor(name, found, factor, side)
+    for (name, gathered), operand in tracing.sources.items():
+        nodes[operand] = _tensor(name, gathered, factor, side)
         source = operand_of(operand, nodes[operand], STORED)
-        sources.append(FactorSource(source, found.group, found.periods))
+        sources.append(FactorSource(source, gathered.group, gathered.periods))
     return ComputedFactor(Prologue(tuple(sources), tracing.chain.steps, tracing.result.step), nodes)
 
 
-def _tensor(name: str, found: Gathered, factor: Node, side: str) -> Node:
+def _tensor(name: str, gathered: Gathered, factor: Node, side: str) -> Node:
     """The elements of a buffer that a factor is computed of, as (batch, lines, groups of K)."""
     sizes: list[Any] = [1, 1, 1]
     dims: Sequence[int] = _DIMS[side]
     own = [sympy.expand(size) for size in factor.get_size()]
     for dim, size in zip(dims[-len(own) :], own, strict=True):
-        period = 0 if dim == BATCH else found.periods[dim - LINE]
+        period = 0 if dim == BATCH else gathered.periods[dim - LINE]
         own_size = sympy.Integer(period) if period else size
-        sizes[dim] = sympy.ceiling(own_size / found.group) if dim == K else own_size
-    return pointwise.part_of(name, sizes, found.strides, found.offset, factor.get_device())
+        sizes[dim] = sympy.ceiling(own_size / gathered.group) if dim == K else own_size
+    return pointwise.part_of(name, sizes, gathered.strides, gathered.offset, factor.get_device())
 
 
-def _inside(name: str, found: Gathered, digits: Digits) -> bool:
+def _inside(name: str, gathered: Gathered, digits: Digits) -> bool:
     """Whether all that a factor's elements are computed of is certainly there."""
-    last, elements = digits.last(found), pointwise.elements(name)
-    return last is not None and elements is not None and found.offset >= 0 and last < elements
+    last, elements = digits.last(gathered), pointwise.elements(name)
+    return last is not None and elements is not None and gathered.offset >= 0 and last < elements

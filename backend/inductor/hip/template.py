@@ -171,6 +171,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     """
 
     language: ClassVar[Language] = "cpp"
+    computes_factors: ClassVar[bool] = False
+    """Whether its kernels can compute a factor where they load it."""
 
     def __init__(
         self,
@@ -219,8 +221,26 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         return dict(zip(self.operands, nodes, strict=False))
 
     def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
-        """The names of the inputs that may be computed where they are loaded."""
-        return ()
+        """The names of the inputs that may be computed where they are loaded: of the two factors
+        those that are not read as something else too."""
+        if not self.computes_factors or self.problem().acc != "float32":
+            return ()
+        names = [node.get_name() for node in buffer.inputs]
+        return [name for name in names[:2] if names.count(name) == 1]
+
+    def with_fused(
+        self,
+        buffer: ROCmTemplateBuffer | None,
+        fused: Fused | None,
+        computed: Mapping[str, ComputedFactor],
+    ) -> tuple[GemmProblem, GemmProblem, dict[str, Any]]:
+        """The problem alone, the problem with what is fused, and the tensor of each operand."""
+        nodes = self.named_nodes(buffer)
+        tensors: dict[str, Any] = nodes | ({OUT: buffer} if fused is None else fused.nodes)
+        for factor in computed.values():
+            tensors |= factor.nodes
+        offered = self.problem(nodes)
+        return offered, with_prologues(with_epilogue(offered, fused), computed), tensors
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
         """Raises UnsupportedProblemError."""
@@ -326,14 +346,9 @@ class HipTemplate(ROCmTemplate):
         computed: Mapping[str, ComputedFactor] = NOTHING,
     ) -> tuple[ROCmTemplateKernel, Callable[[], Any]]:
         """The kernel has the same name in every graph, so that one binary serves them all."""
-        nodes = self.named_nodes(buffer)
-        tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
-        for factor in computed.values():
-            tensors = tensors | dict(factor.nodes)
+        offered, problem, tensors = self.with_fused(buffer, fused, computed)
         split = (config.split_k,)
         kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, split, self.options)
-        offered = self.problem(nodes)
-        problem = with_prologues(with_epilogue(offered, fused), computed)
         if computed:
             config = refitted(config, problem, offered)
             if not pays(config, problem, torch_graph.size_hint):
@@ -342,32 +357,18 @@ class HipTemplate(ROCmTemplate):
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
 
-def plain_factors(template: ROCmTemplate, buffer: ROCmTemplateBuffer) -> Sequence[str]:
-    """The names of the two factors, but those that are read as something else too."""
-    if template.problem().acc != "float32":
-        return ()
-    names = [node.get_name() for node in buffer.inputs]
-    factors = (node.get_name() for node in buffer.inputs[:2])
-    return [name for name in factors if names.count(name) == 1]
-
-
-class ProductTemplate(HipTemplate):
-    """A product of matrices whose factors may be computed where they are loaded."""
-
-    def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
-        return plain_factors(self, buffer)
-
-
-class ROCmGemmTemplate(ProductTemplate):
+class ROCmGemmTemplate(HipTemplate):
     """Tiles through LDS; configs are `GemmConfig`."""
 
+    computes_factors = True
     template = "gemm"
     renders = staticmethod(render_gemm)
 
 
-class ROCmSkinnyGemmTemplate(ProductTemplate):
+class ROCmSkinnyGemmTemplate(HipTemplate):
     """Few rows, no LDS round trip; configs are `SkinnyConfig`."""
 
+    computes_factors = True
     template = "skinny"
     renders = staticmethod(render_skinny)
 

@@ -43,7 +43,7 @@ MAX_PENDING = 64
 
 
 class Stream(Protocol):
-    """Times of a device; see `torch.compiling.StreamTimes`."""
+    """Times of a device; see `torch.compiled.StreamTimes`."""
 
     def begin(self) -> Any | None: ...
 

@@ -33,8 +33,8 @@ from backend.inductor.hooks import tuning_watch
 from backend.inductor.hooks.calls import SKIPPED, SKIPPED_CUDAGRAPHS, GraphCalls
 from backend.inductor.hooks.environment import CAPTURE, home, is_on
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.torch import captured, compiling, state, tuning
-from backend.inductor.torch.compiling import GraphFacts, ReadyGraph
+from backend.inductor.torch import captured, compiled, state, tuning
+from backend.inductor.torch.compiled import GraphFacts, ReadyGraph
 from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.wire.captured import MOST_BYTES
@@ -276,8 +276,8 @@ class GraphWatch:
     ) -> None:
         if self._off:
             return
-        facts = compiling.facts_of(compiled_graph)
-        graph = graph_of(facts, compiling.place_in_program())
+        facts = compiled.facts_of(compiled_graph)
+        graph = graph_of(facts, compiled.place_in_program())
         graph = replace(graph, tunings=self._known(graph, uses), max_autotune=max_autotune)
         if taken is not None:
             with quietly("a graph is not captured"):
@@ -291,7 +291,7 @@ class GraphWatch:
             elif entry.graph != (graph := replace(graph, title=entry.graph.title)):
                 entry.graph = graph
                 entry.g = self._number(entry)
-        compiling.wrap_calling(compiled_graph, entry.calls.wrap)
+        compiled.wrap_calling(compiled_graph, entry.calls.wrap)
 
     def _known(self, graph: Graph, uses: tuple[TuningUse, ...]) -> tuple[TuningUse, ...]:
         """Return the tunings of a graph: as seen now, else as an earlier process saw them."""
@@ -315,9 +315,9 @@ class GraphWatch:
         stream = None
         if kind == "cuda":
             if not self._captures_watched:
-                compiling.watch_captures()
+                compiled.watch_captures()
                 self._captures_watched = True
-            stream = compiling.StreamTimes(facts.device or "cuda")
+            stream = compiled.StreamTimes(facts.device or "cuda")
         return GraphCalls(
             stream=stream,
             host=kind == "cpu",
@@ -391,7 +391,7 @@ class GraphWatch:
 def install(recorder: Recorder) -> None:
     """Watch the graphs of this process; once, as soon as Inductor's compiler has been imported."""
     watch = GraphWatch(recorder)
-    compiling.watch_ready(shielded(UNRECORDED, watch.ready))
+    compiled.watch_ready(shielded(UNRECORDED, watch.ready))
 
     def wrap(stock: Callable[..., Any]) -> Callable[..., Any]:
         def compile_graph(*args: Any, **kwargs: Any) -> Any:
@@ -399,6 +399,6 @@ def install(recorder: Recorder) -> None:
 
         return compile_graph
 
-    compiling.wrap_compiling(wrap)
+    compiled.wrap_compiling(wrap)
     if is_on(CAPTURE):
         install_captures()

@@ -1,18 +1,10 @@
-"""Private names of torch for compiled graphs: where they are compiled and become ready to be called
-(and what they carry with them); events on a GPU's stream; compiling a captured graph, or a recorded
-call of flex attention; writing such a call as text while it is lowered; and a GPU of AMD's that is
-not here.
+"""Private names of torch for compiling a captured graph, or a recorded call of flex attention; for
+writing such a call as text while it is lowered; and for a GPU of AMD's that is not here.
 
 Tensors on such a GPU have no memory (torch's fake tensors), and nothing is run. Once a process has
 been given one it takes it for real to its end.
 
-Every compiled graph passes `CompiledFxGraph.post_compile` once, whether it was just compiled or
-came from FxGraphCache or AOTAutogradCache; from then on it is called through its
-`current_callable`, whose outermost layer (CUDA graphs, aligned inputs) is put on there. Functions
-that torch shall call must not raise: whoever gives one of them has put a guard around it.
-
 Read in torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`, `kernel/flex/`,
-`torch/_functorch/_aot_autograd/aot_autograd_result.py`, `torch/cuda/graphs.py`,
 `torch/_higher_order_ops/flex_attention.py`, `fx/experimental/symbolic_shapes.py`,
 `_subclasses/fake_tensor.py`). Importing this module imports torch._inductor.
 """
@@ -20,16 +12,12 @@ Read in torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`, `k
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from pathlib import Path
-from types import CodeType, FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -41,7 +29,6 @@ from torch._functorch._aot_autograd.schemas import MutationType
 from torch._guards import TracingContext, tracing
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor import config
-from torch._inductor import output_code as _output_code
 from torch._inductor.cudagraph_utils import BoxedDeviceIndex
 from torch._inductor.fx_passes import joint_graph
 from torch._inductor.utils import BoxedBool
@@ -58,7 +45,6 @@ from backend.inductor.torch.captured import (
     function_text,
     functions_of,
 )
-from backend.model.graph import GraphKind
 from backend.model.problem import TensorSpec
 from backend.toolchain.target import amdgpu
 from backend.wire.captured import (
@@ -411,199 +397,3 @@ def without_memory() -> Iterator[None]:
     """Tensors that are made here have a device, sizes and strides, no numbers and no gradients."""
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         yield
-
-
-ReadyGraph = Any
-"""torch._inductor.output_code.CompiledFxGraph."""
-Calling = Callable[[Any], Any]
-"""What runs a compiled graph: takes the list of its inputs, which it empties."""
-
-
-def wrap_compiling(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Let what compiles one graph, or finds it in FxGraphCache, be `wrap` of the stock function.
-
-    `compile_fx_inner` is bound as a default in many places; all that it does is to call this one,
-    by its name. A graph that comes from AOTAutogradCache does not pass here.
-    """
-    stock = _compile_fx._compile_fx_inner
-    _compile_fx._compile_fx_inner = functools.wraps(stock)(wrap(stock))
-
-
-def watch_ready(on_ready: Callable[[ReadyGraph], None]) -> None:
-    """Call `on_ready` with each compiled graph that is ready to be called."""
-    stock = _output_code.CompiledFxGraph.post_compile
-
-    @functools.wraps(stock)
-    def post_compile(self: ReadyGraph, *args: Any, **kwargs: Any) -> Any:
-        result = stock(self, *args, **kwargs)
-        on_ready(self)
-        return result
-
-    _output_code.CompiledFxGraph.post_compile = post_compile
-
-
-def wrap_calling(graph: ReadyGraph, wrap: Callable[[Calling], Calling]) -> None:
-    """Let `graph` be called through `wrap` of what runs it.
-
-    What is cached has no `current_callable`, so nothing of ours gets there.
-    """
-    graph.current_callable = wrap(graph.current_callable)
-
-
-@dataclass(frozen=True, slots=True)
-class GraphFacts:
-    """What a compiled graph carries with it, in the process that made it and in all that load it.
-
-    `text` is the graph as Inductor lowers it, with sizes, strides, dtypes and devices.
-    """
-
-    text: str
-    key: str | None
-    kind: GraphKind
-    device: str | None
-    cudagraphs: bool
-
-
-def facts_of(graph: ReadyGraph) -> GraphFacts:
-    kwargs = graph.fx_kwargs
-    kind: GraphKind = "inference" if kwargs.get("is_inference") else "forward"
-    if kwargs.get("is_backward"):
-        kind = "backward"
-    return GraphFacts(
-        text=graph.inductor_post_grad_graph_str,
-        key=graph._fx_graph_cache_key,
-        kind=kind,
-        device=_device_of(graph),
-        cudagraphs=graph.cudagraph_info is not None,
-    )
-
-
-def _device_of(graph: ReadyGraph) -> str | None:
-    """`cpu`, `cuda`, `cuda:1`: that of its GPU where it has one."""
-    kinds = [kind for kind in graph.device_types if kind not in ("cpu", "meta")]
-    if not kinds:
-        return "cpu" if "cpu" in graph.device_types else None
-    numbers = list(graph.device_idxs)
-    return f"{kinds[0]}:{numbers[0]}" if len(numbers) == 1 else str(kinds[0])
-
-
-_TOOLS = (
-    f"{torch.__file__.rpartition('/')[0]}/",
-    f"{Path(__file__).parents[2]}/",  # backend
-)
-_LIBRARY = f"{os.__file__.rpartition('/')[0]}/"
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.*)_at_(?P<line>\d+)")
-
-
-def place_in_program() -> str:
-    """Where the function begins that Dynamo compiles in this thread: `model.py:17 forward`; where a
-    graph break was, it goes on in that line. Empty outside of Dynamo."""
-    context = TracingContext.try_get()
-    codes: Sequence[CodeType] = getattr(context, "traced_code", None) or ()
-    if not codes:
-        return ""
-    # Dynamo, `no_grad` and containers of modules wrap the program's functions.
-    code = next((c for c in codes if _is_programs(c)), None)
-    if code is None:  # a container of PyTorch's modules alone: the line that calls it
-        return _calling_line() or _place(
-            codes[0].co_filename, codes[0].co_firstlineno, codes[0].co_name
-        )
-    resumed = _RESUMED.fullmatch(code.co_name)
-    if resumed is not None:
-        return _place(code.co_filename, int(resumed["line"]), resumed["name"])
-    return _place(code.co_filename, code.co_firstlineno, code.co_name)
-
-
-def _calling_line() -> str:
-    """Return the innermost line of the program on this thread's stack; empty if there is none."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and not _is_programs(frame.f_code):
-        frame = frame.f_back
-    return _place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else ""
-
-
-def _is_programs(code: CodeType) -> bool:
-    """Whether a function is neither PyTorch's, nor ours, nor the standard library's."""
-    name = code.co_filename
-    if name.startswith((*_TOOLS, "<frozen ")):
-        return False
-    return not name.startswith(_LIBRARY) or "-packages/" in name
-
-
-def _place(file: str, line: int, name: str) -> str:
-    return f"{file.rsplit('/', 1)[-1]}:{line} {name}"
-
-
-# Timing on a GPU
-
-
-class StreamTimes:
-    """Times of calls on one GPU, by pairs of events on the current stream; nothing waits.
-
-    What cannot be done without harm is not done: nothing is recorded or asked while any thread
-    captures a CUDA graph.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._device = torch.device(device)
-        self._unused: list[tuple[Any, Any]] = []
-
-    def begin(self) -> tuple[Any, Any] | None:
-        """A pair whose first event is recorded, or None."""
-        if _capturing or torch.cuda.is_current_stream_capturing():
-            return None
-        try:
-            pair = self._unused.pop()
-        except IndexError:  # nor is any left by another thread
-            pair = _timing_event(), _timing_event()
-        pair[0].record(torch.cuda.current_stream(self._device))
-        return pair
-
-    def end(self, pair: tuple[Any, Any]) -> bool:
-        """Record the second event; False where that cannot be done."""
-        if _capturing or torch.cuda.is_current_stream_capturing():
-            return False
-        pair[1].record(torch.cuda.current_stream(self._device))
-        return True
-
-    def passed(self, pair: tuple[Any, Any]) -> float | None:
-        """Milliseconds between the two events of a pair, which may be used again; None if the
-        second has not come to pass."""
-        if _capturing or not pair[1].query():
-            return None
-        ms = float(pair[0].elapsed_time(pair[1]))
-        self._unused.append(pair)
-        return ms
-
-
-def _timing_event() -> Any:
-    return torch.cuda.Event(enable_timing=True)
-
-
-_capturing: set[int] = set()
-"""The CUDA graphs (id of the object) that are being captured."""
-
-
-def watch_captures() -> None:
-    """Know from now on when a CUDA graph is captured. A query of an event in another thread would
-    break a capture in mode `global`."""
-    kind = torch.cuda.CUDAGraph
-    begin, end = kind.capture_begin, kind.capture_end
-
-    @functools.wraps(begin)
-    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _capturing.add(id(self))
-        try:
-            return begin(self, *args, **kwargs)
-        except BaseException:
-            _capturing.discard(id(self))
-            raise
-
-    @functools.wraps(end)
-    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return end(self, *args, **kwargs)
-        finally:
-            _capturing.discard(id(self))
-
-    kind.capture_begin, kind.capture_end = capture_begin, capture_end

@@ -17,15 +17,13 @@ from backend.inductor.benchmark.request import TritonBenchmarkRequest, TritonSpe
 from backend.inductor.child_python import importing
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller, generated
-from backend.inductor.hip.fusion import OUT, ComputedFactor, Fused
+from backend.inductor.hip.fusion import ComputedFactor, Fused
 from backend.inductor.hip.operands import tensor_text
 from backend.inductor.hip.template import (
     NOTHING,
     ROCmTemplate,
     check_limits,
-    plain_factors,
     with_epilogue,
-    with_prologues,
 )
 from backend.inductor.torch import benchmarks
 from backend.inductor.torch import graph as torch_graph
@@ -146,6 +144,7 @@ class TritonGemmTemplate(ROCmTemplate):
     there is no `input_reorder`."""
 
     language = "triton"
+    computes_factors = True
     target: TritonTarget
 
     def __init__(
@@ -191,18 +190,11 @@ class TritonGemmTemplate(ROCmTemplate):
         computed: Mapping[str, ComputedFactor] = NOTHING,
     ) -> tuple[TritonKernel, Callable[[], TritonChoice]]:
         """The kernel's call, and what gives its module. Raises TemplateError."""
-        nodes = self.named_nodes(buffer)
-        tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
-        for factor in computed.values():
-            tensors = tensors | dict(factor.nodes)
-        problem = with_prologues(with_epilogue(self.problem(nodes), fused), computed)
+        _, problem, tensors = self.with_fused(buffer, fused, computed)
         if computed and not pays(config, problem, torch_graph.size_hint):
             raise ConfigError("a factor that is better computed once")
         choice = generate(from_gemm(problem), config, self.target.arch)
         return TritonKernel(choice, tensors), lambda: choice
-
-    def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
-        return plain_factors(self, buffer)
 
     def fuse(
         self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()

@@ -76,6 +76,16 @@ def test_autoload_never_raises(unasked: str, number: int) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("first", ["select_algorithm", "compile_fx", "graph", "choices"])
+def test_all_hooks_are_on_whatever_a_program_imports_first(first: str, tmp_path: Path) -> None:
+    """Our modules load parts of Inductor, which fires the next of the hooks in their midst."""
+    source = f"import torch._inductor.{first}, torch._inductor.compile_fx as of_graphs"
+    named = "print(of_graphs._compile_fx_inner.__closure__ is not None)"
+    said = python(f"{source}\n{named}", tmp_path, hook_env.hooked({}, "a-run"))
+    assert said == "True\n"
+
+
+@pytest.mark.torch
 def test_with_it_importing_torch_still_imports_no_inductor(tmp_path: Path) -> None:
     env = hook_env.hooked({}, "a-run")
     both = "import backend; print(backend.activate(), backend.activate())"

@@ -303,7 +303,7 @@ def broken(*args, **kwargs):
         "graphs.tuning_watch.uses_of = broken",
         "graphs.GraphWatch._calls = broken",
         "graphs.keep_uses = graphs.kept_uses = broken",
-        "graphs.compiling.facts_of = broken",
+        "graphs.compiled.facts_of = broken",
         "calls.GraphCalls._plan = calls.GraphCalls._collect = broken",
         "graphs.GraphWatch.compile = broken",
         "graphs.GraphWatch._write = broken",
