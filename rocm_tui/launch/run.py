@@ -479,8 +479,7 @@ def run(
     timed = 0
     if options.cache_triton:
         timed = timed_since(this.layout.root, child_env, this.started)
-    untuned = found.nothing_tuned or found.one_choice_each
-    if (options.quiet or relay.terminal or untuned) and not (timed and found.nothing):
+    if (options.quiet or relay.terminal or found.nothing_tuned) and not (timed and found.nothing):
         _say(summary(found, this.layout))
     logs = (*found.ranks, *found.others)
     if child_env.get(AGREE, "0") != "0" and found.ranks and len(logs) > 1:

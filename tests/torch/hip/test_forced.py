@@ -73,8 +73,7 @@ def test_layouts_and_dtypes(ran: Ran) -> None:
     layouts = ran.part("layouts")
     assert len(layouts.agreed) == 12
     assert "offered 0" not in layouts.stdout
-    (line,) = (line for line in layouts.stderr.splitlines() if "rocm-tui:" in line)
-    assert line.endswith("one choice each, nothing to tune")
+    assert "rocm-tui:" not in layouts.stderr
     assert len(layouts.calls) == 14  # three of them in `chain`
     assert any(" + 4 * (" in call for call in layouts.calls)  # a view that begins in its buffer
 
