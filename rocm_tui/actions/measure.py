@@ -82,7 +82,7 @@ def measure_job(
     hashes = [choice.hash for choice in choices if choice.hash is not None]
     why = why_not_measured(tuning, choices)
     if why is not None:
-        raise NoSuchChoice(why) if hashes or choices else NotMeasurable(why)
+        raise NoSuchChoice(why) if choices else NotMeasurable(why)
     return MeasureJob(
         op=key.op,
         inputs=key.inputs,

@@ -145,13 +145,10 @@ class Keeper:
         """Names, sizes and times of the persistent cache's files and of the pins, and, where
         something is pinned, what tells a new compiled graph."""
         stamps: list[object] = []
-        try:
-            with os.scandir(self._layout.autotune) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    stamps.append((entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
-        except OSError as error:
-            stamps.append(error.errno)
+        with contextlib.suppress(OSError), os.scandir(self._layout.autotune) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                stamps.append((entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
         try:
             status = self._layout.pins.stat()
             stamps.append((status.st_mtime_ns, status.st_ino))

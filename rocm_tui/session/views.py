@@ -57,16 +57,6 @@ def offered(views: Iterable[Tuning]) -> frozenset[str] | None:
     return next((hashes(view) for view in views if view.session is not None), None)
 
 
-def same_key(left: Tuning, right: Tuning) -> bool:
-    if left.inputs_key is None or left.precision is None:
-        return False
-    return (left.inputs_key, left.op, left.precision) == (
-        right.inputs_key,
-        right.op,
-        right.precision,
-    )
-
-
 def times_agree(left: Tuning, right: Tuning) -> bool:
     """Where both give a time in full, it is the same double; and where both say whose it is, they
     say the same."""
@@ -465,7 +455,7 @@ def _known_times(member: TuningView, caches: Sequence[TuningView]) -> list[Tunin
     return [
         cache
         for cache in caches
-        if same_key(cache.tuning, member.tuning) and known <= hashes(cache.tuning)
+        if cache.tuning.key == member.tuning.key and known <= hashes(cache.tuning)
     ]
 
 

@@ -60,8 +60,9 @@ def write_measurement(root: Path, when: float) -> None:
     first = MeasuredChoice("mm-bb", 0.15, 0.149, 0.151, 0.01, 40, 1.0, 1.0, 1.0, "faster")
     other = MeasuredChoice("triton_mm-aa", 0.18, 0.17, 0.19, 0.01, 40, 1.2, 1.1, 1.3, "slower")
     measured = Measurement(
-        *("mm", KEY.inputs, "highest"), when, (first, other), rounds=40, system_hash=SYSTEM
-    )
+        *("mm", KEY.inputs, "highest"), when, (first, other), rounds=40, system_hash=SYSTEM,
+        session="m",
+    )  # fmt: skip
     writer = EventWriter(Layout(root), Session("m", "node", 9, started=when, torch="2.13.0"))
     writer.write(TuningMeasured(measured))
     writer.close()

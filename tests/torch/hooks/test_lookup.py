@@ -227,3 +227,26 @@ def test_killed_processes_lose_nothing_reported(tmp_path: Path) -> None:
 def entries(root: Path) -> set[tuple[str, str]]:
     found = json.loads(next((root / "cache").glob("[!.]*")).read_bytes())["cache"]
     return {(op, inputs) for op, by_inputs in found.items() for inputs in by_inputs}
+
+
+def test_only_the_blameless_failures_of_a_problem_stay_unwritten(
+    callers: Callable[[str], tuple[Any, Path]],
+) -> None:
+    """What was not a kernel's fault is tried again; its other times and failures are kept."""
+    from backend.inductor.hooks import lookup
+
+    ours, path = callers("ours")
+    good, failed, blameless, mended = choices = [Choice(name) for name in "abcd"]
+    for choice in (blameless, mended):
+        lookup.note_blameless_failure(choice)
+    times = {good: 1.0, failed: math.inf, blameless: math.inf, mended: 2.0}
+    with lookup.looking_up("problem") as measured:
+
+        def benchmark(_: list[Choice]) -> dict[Choice, float]:
+            measured(times)
+            return times
+
+        ours.lookup(choices, "mm", "[a]", benchmark)
+    (written,) = json.loads(path.read_bytes())["cache"]["mm"]["[a]"].values()
+    assert written == {"a": 1.0, "b": math.inf, "d": 2.0}
+    assert lookup.failed_blamelessly("problem") == {"c"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, replace
@@ -15,6 +17,7 @@ from backend.disk.layout import Layout
 from backend.model.events import SessionEnded
 from backend.processes import tree
 from rocm_tui.actions.tune import typed_problem
+from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs import limits as memory
 from rocm_tui.jobs import tune as tune_request
 from rocm_tui.jobs.limits import Limits
@@ -271,3 +274,27 @@ def test_a_cancelled_tuning_leaves_no_process_and_no_time(tmp_path: Path) -> Non
     (events,) = sessions(cache)
     assert isinstance(events[-1], SessionEnded)
     assert not [path for path in cache.glob("cache/*") if path.is_file()]
+
+
+@pytest.mark.parametrize("change", ["tell", "run"])
+def test_a_job_is_changed_once_nobody_else_holds_the_lock(tmp_path: Path, change: str) -> None:
+    """Else a cancellation in between would be overwritten."""
+    queue = JobQueue(Layout(tmp_path), lambda: None, python=str(tmp_path / "no python"))
+    begin, changed = threading.Event(), threading.Event()
+
+    def work(run: RunJob) -> str:
+        begin.wait(PATIENCE)
+        if change == "tell":
+            run.tell("half")  # type: ignore[attr-defined]
+        else:
+            with contextlib.suppress(RocmTuiError):  # there is no python
+                run(Odd("ok"))
+        changed.set()
+        return ""
+
+    job = queue.submit(Order("tune", "odd", "0", work))
+    with queue._lock:
+        begin.set()
+        assert not changed.wait(0.5)
+    assert changed.wait(PATIENCE)
+    over(queue, job.id)

@@ -16,7 +16,13 @@ from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, PinExport, SharedPin
 from rocm_tui.actions import doctor, share
-from rocm_tui.actions.measure import PeakElsewhere, choices_to_measure, require_here
+from rocm_tui.actions.measure import (
+    NotMeasurable,
+    PeakElsewhere,
+    choices_to_measure,
+    measure_job,
+    require_here,
+)
 from rocm_tui.actions.pin import (
     pin_choice,
     pinnable,
@@ -25,7 +31,7 @@ from rocm_tui.actions.pin import (
     take_all_back,
     take_back,
 )
-from rocm_tui.actions.sources import load_model, pick_row, tunings_of_export
+from rocm_tui.actions.sources import load_model, load_named, pick_row, tunings_of_export
 from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.environment import device_env
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
@@ -216,3 +222,18 @@ def test_a_tuning_of_an_export_is_as_old_as_its_pin() -> None:
     pin = SharedPin("mm", INPUTS, "highest", "mm-c1", "mm", Machine(), when=5.0)
     shared = PinExport((pin, replace(pin, when=0.0)))
     assert [seen.tuning.when for seen in tunings_of_export(shared, "pins.json")] == [5.0, None]
+
+
+def test_a_path_that_is_not_there_is_left_to_who_reads_it(layout: Layout, tmp_path: Path) -> None:
+    missing = str(tmp_path / "nothing.log")
+    model, rows, paths = load_named(layout, [missing])
+    assert (rows, paths) == ([], [missing])
+    assert [problem.source for problem in model.problems] == [missing]
+
+
+def test_a_choice_that_cannot_be_measured_is_no_such_choice(row: Row) -> None:
+    failed = Choice(name="triton_mm_9", failed=True)
+    with pytest.raises(NoSuchChoice):
+        measure_job(row.tuning, [failed])
+    with pytest.raises(NotMeasurable):
+        measure_job(row.tuning, [])

@@ -19,6 +19,8 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
+from rocm_tui.actions.verify import PinToVerify, Verifying
+from rocm_tui.jobs.warm import Workers
 from tests.support.torch_models import child_env
 from tests.support.verify_workers import verifying_python
 
@@ -165,3 +167,22 @@ def test_a_terminal_sees_how_far_it_is(lab: Lab) -> None:
         line = f"verifying {place} of 2: mm {rows}×64 · 64×32 f32, compiling"
         assert line in shown
     assert shown.endswith("\r\x1b[K"), "nothing of it is left"
+
+
+def test_workers_that_are_somebody_elses_are_left_to_them(lab: Lab) -> None:
+    lab.pin(["mm-1"])
+    layout = Layout(lab.cache)
+    kept = Workers(layout.root)
+    try:
+        for _ in range(2):
+            with Verifying(lab.python, layout, env=child_env(lab.cache), kept=kept) as verifying:
+                asked = [PinToVerify(pin) for pin in PinStore(layout).pins()]
+                assert [result.ok for _, result in verifying.results(asked)] == [True]
+        assert len(lab.lines("started")) == 1
+    finally:
+        kept.end()
+    with Verifying(lab.python, layout, env=child_env(lab.cache)) as verifying:
+        list(verifying.results(asked))
+        waiting = verifying._keeper
+        assert waiting.waiting
+    assert not waiting.waiting, "its own end with it"

@@ -129,3 +129,13 @@ def test_a_copy_is_written_once_nobody_else_holds_its_lock(layout: Layout, copy:
         assert cache_file(private).read_bytes() == before
     again.join(20)
     assert times(private)["Cpp-c2"] == TIMES["Cpp-c2"]
+
+
+def test_no_folder_behind_a_symlink_is_discarded(layout: Layout, tmp_path: Path) -> None:
+    kept = tmp_path / "elsewhere" / "trial" / "results"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("of somebody else")
+    (layout.root / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafePath):
+        discard(layout, Layout(layout.root / "link" / "trial"))
+    assert kept.exists()

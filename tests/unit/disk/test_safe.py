@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -63,3 +64,18 @@ def test_a_file_that_has_nothing_for_the_moment_is_an_error(tmp_path: Path) -> N
             with pytest.raises(BlockingIOError):
                 read()
     os.close(writing)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full; make room"),
+        (OSError(errno.EACCES, "Permission denied"), "permission denied; choose another folder"),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (OSError("without a number"), "without a number"),
+    ],
+)
+def test_a_write_that_fails_says_why_and_what_to_do(error: OSError, advice: str) -> None:
+    assert str(safe.not_writable(Path("/c/pins"), error)).startswith(
+        f"cannot write /c/pins: {advice}"
+    )

@@ -158,6 +158,26 @@ def test_a_file_that_changes_is_the_only_one_read(tmp_path: Path) -> None:
     assert len(tunings(follower.poll(1e4))) == 2  # all names are listed now and then
 
 
+def test_a_folder_that_comes_again_is_read_again(tmp_path: Path) -> None:
+    path = put(tmp_path, 1, content())
+    follower = KernelConfigs(str(tmp_path))
+    assert len(tunings(follower.poll(0.0))) == 1
+    shutil.rmtree(path.parent)
+    assert follower.poll(1e4) == [Gone(str(path))]
+    put(tmp_path, 1, content(size=7))
+    (seen,) = tunings(follower.poll(2e4))
+    assert seen.inputs_key and seen.inputs_key.startswith("k[7,")
+
+
+def test_a_reported_folder_of_another_name_is_not_read(tmp_path: Path) -> None:
+    follower = KernelConfigs(str(tmp_path))
+    follower.poll(0.0)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "k.autotune.json").write_text(content())
+    follower.report("mine")
+    assert follower.poll(1e4) == []
+
+
 def test_a_file_that_vanishes_as_it_is_found_ends_nothing(tmp_path: Path) -> None:
     lost = put(tmp_path, 1, content())
     lost.unlink()

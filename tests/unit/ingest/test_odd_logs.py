@@ -8,7 +8,7 @@ import pytest
 
 from backend.model.inductor_kernel import kernel_of
 from backend.model.tuning import Seconds
-from rocm_tui.ingest.formats.autotune_lines import ChoiceRow, only_part
+from rocm_tui.ingest.formats.autotune_lines import ChoiceRow, only_part, parts
 from rocm_tui.ingest.formats.stderr_log import StderrLog
 from tests.support.format_lab import tunings
 from tests.support.log_lab import BMM, MM, read
@@ -254,3 +254,8 @@ def test_tritons_lines_of_two_ranks() -> None:
 def test_a_key_of_a_triton_line_is_read_and_never_run(key: str) -> None:
     (tuning,) = read(NEW_TRITON.replace("(512, 256, 'torch.float16')", key)).tunings
     assert tuning.inputs_key == f"matmul_kernel{json.dumps([key])}"
+
+
+@pytest.mark.parametrize("text", ["strides: ", "strides: soon"])
+def test_a_line_without_readable_strides_says_nothing(text: str) -> None:
+    assert list(parts(text)) == []

@@ -11,8 +11,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from backend.measure.rounds import BLOCK, REST, ChoiceBroke, Rounds, Sample, measure
+from backend.measure.rounds import (
+    BLOCK,
+    REST,
+    ChoiceBroke,
+    Rounds,
+    Sample,
+    measure,
+    measurement_of,
+)
 from backend.measure.sensors import DeviceState
+from backend.model.choice import Choice
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 
 
 @dataclass
@@ -30,6 +41,7 @@ class Clock:
         self.rests.append(seconds)
 
     thread_time = staticmethod(time.thread_time)
+    time = staticmethod(time.time)
 
 
 CLOCK = Clock()
@@ -135,6 +147,16 @@ def test_a_choice_that_breaks_is_dropped_and_the_others_go_on() -> None:
     bench.order.clear()
     rounds = _measured(bench)
     assert set(rounds.failed) == {"a", "b", "c", "d"} and rounds.hashes == []
+
+
+def test_a_measurement_says_which_choices_failed_and_why() -> None:
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5)})
+    bench.breaks = {"b": 2}
+    names = {"a": "mm", "b": "triton_mm_1"}
+    key = TuningKey("mm", "[]", "highest")
+    found = measurement_of(key, _measured(bench), names, Session("s"), {}, "hot")
+    assert [choice.hash for choice in found.choices] == ["a"]
+    assert found.failed == (Choice("triton_mm_1", "b", failed=True, reason="it broke"),)
 
 
 class Disturbed(Synthetic):

@@ -3,11 +3,14 @@ texts have the form of real graphs of a GPU, see `support/graphs_gpu`."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.model import options
-from backend.pins.graphs.match import Verdict, WantedChoice, judge
+from backend.model.problem import TensorSpec
+from backend.pins.graphs.match import Verdict, WantedChoice, form_of, judge, node_serves
+from backend.pins.graphs.parts import GraphCall, GraphTensor
 from backend.pins.graphs.text import OwnChoice, read_graph_text
 
 X = "('cuda', 'torch.float16', 2, 16, 8, 8, 1024, 1, 128, 16, 0)"
@@ -152,3 +155,18 @@ def test_options_by_place_by_name_and_in_a_hash_are_the_same() -> None:
     assert options.agree((("stride", (2,)),), options.of_hash("convolution", aten(2)))
     assert not options.agree((("stride", (1,)),), options.of_hash("convolution", aten(2)))
     assert options.of_hash("convolution", "triton_convolution2d-c1") == ()
+
+
+@pytest.mark.parametrize(("points", "serves"), [(1, True), (3, False)])
+def test_a_convolution_of_one_point_serves_the_product_that_it_becomes(
+    points: int, serves: bool
+) -> None:
+    half, gpu = "torch.float16", "cuda"
+    image = GraphTensor((2, 16, 8, 8), (1024, 1, 128, 16), half, gpu)
+    weight = GraphTensor((32, 16, points, points), (16 * points**2, 1, 16, 16), half, gpu)
+    specs = [
+        TensorSpec(gpu, half, (128, 16), (16, 1), 0),
+        TensorSpec(gpu, half, (16, 32), (1, 16), 0),
+    ]
+    call = GraphCall("convolution", (image, weight))
+    assert node_serves(call, specs, form_of("mm"), False) is serves

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +20,7 @@ from backend.pins.graphs.match import (
     judge,
     may_hold,
 )
+from backend.pins.graphs.parts import ChoiceSources, kernel_config
 from backend.pins.graphs.text import python_hints, read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, TRITON, A, B, form
 
@@ -201,3 +206,13 @@ def test_a_key_without_inputs_is_held_by_no_graph(m: object) -> None:
     text = form(EXTERN, m=m, call="extern_kernels.mm(arg0_1, arg1_1, out=buf0)")
     uses = GraphUses(read_graph_text(text.encode()))
     assert uses.held("mm", "[]") is None and uses.held("mm", KEY) is not None
+
+
+def test_a_choice_of_cpp_is_known_by_the_digest_of_its_source(tmp_path: Path) -> None:
+    source = "// größer\nconstexpr int64_t Mt_blocks = 4;\n"
+    digest = hashlib.sha256(source.encode()).digest()
+    key = "c" + base64.b32encode(digest)[:51].decode().lower()
+    (tmp_path / "ab").mkdir()
+    (tmp_path / "ab" / "cabc.cpp").write_text(source)
+    constants = ChoiceSources(tmp_path).constants(f"CppTemplateCaller-{key}", "cpp")
+    assert constants == dict(kernel_config(source, "cpp")) != {}

@@ -41,6 +41,7 @@ def test_every_event_stands_in_its_order_with_what_it_was_done_with(tmp_path: Pa
     assert days[:4] == [0.0, 1.0, 1.5, 2.0]
     first, second, reuse, measured, pin = history.events
     assert (first.stand.torch, second.stand.torch, reuse.session) == ("2.11.0", "2.13.0", "s3")
+    assert measured.session == "m"
     assert (first.stand.triton, first.stand.rocm) == ("3.6.0", "7.1.25")
     assert first.stand.device == "gfx942"
     assert not first.changed and second.changed == ("torch 2.11.0 → 2.13.0",)

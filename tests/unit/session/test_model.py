@@ -147,6 +147,27 @@ def test_a_cache_hit_is_no_tuning_of_its_own() -> None:
     assert [choice.ms for choice in row.tuning.choices] == [A, B]
 
 
+@pytest.mark.parametrize(
+    ("others", "times"), [((0, 1, 2), [A, B]), ((2, 1, 0), [A, B]), ((0, 2), [None, None])]
+)
+def test_a_program_that_timed_nothing_has_the_times_of_the_cache_under_its_key(
+    others: tuple[int, ...], times: list[float | None]
+) -> None:
+    """Another program was offered fewer choices, and another precision has other times."""
+    tuned = event(A, B, 10.0)
+    fewer = replace(tuned, choices=tuned.choices[:1])
+    reuse = replace(event(A, B, 30.0, "s2"), selected_by="cache")
+    reuse = replace(reuse, choices=tuple(replace(choice, ms=None) for choice in reuse.choices))
+    records = [
+        Seen("/s/a#1", fewer),
+        Seen("/c/cache/44#1", cache(A, B)),
+        Seen("/c/cache/44#2", replace(cache(7.0, 8.0), precision="high")),
+    ]
+    rows = rows_of(*(records[at] for at in others), Seen("/s/b#1", reuse))
+    (row,) = [row for row in rows if row.tuning.session == "s2"]
+    assert [choice.ms for choice in row.tuning.choices] == times
+
+
 def test_a_pinned_tuning_shows_its_measured_times() -> None:
     model = Model()
     model.apply([Seen("/c/44#1", cache(None, B))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.model.session import Session
+from rocm_tui.session.graphs import program_name
 from rocm_tui.session.sessions import (
     NoSuchSession,
     find_sessions,
@@ -88,3 +89,15 @@ def test_names_of_sources_are_as_short_as_keeps_them_apart() -> None:
 )
 def test_the_name_of_a_program(argv: tuple[str, ...], name: str) -> None:
     assert script(Session("1f00", argv=argv)) == name
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (("/usr/bin/python3", "/home/me/train.py"), "train.py pid 7"),
+        (("/opt/bin/vllm", "serve"), "vllm pid 7"),
+        ((), "program pid 7"),
+    ],
+)
+def test_the_name_of_a_program_that_called_a_graph(argv: tuple[str, ...], name: str) -> None:
+    assert program_name("s", {"s": Session("s", pid=7, argv=argv)}) == name

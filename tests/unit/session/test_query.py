@@ -149,7 +149,9 @@ def test_a_fault_names_its_place(text: str, character: int, what: str) -> None:
     assert what in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["dtype:", "op:mm dtype:", "gain>", "op:mm (", "op:mm OR", '"'])
+@pytest.mark.parametrize(
+    "text", ["dtype:", "op:mm dtype:", "gain>", "op:mm (", "op:mm OR", ")op:mm", '"']
+)
 def test_half_a_filter_lets_through_what_the_rest_does(text: str) -> None:
     reading = read(text)
     assert reading.faults
@@ -227,6 +229,13 @@ def test_orders() -> None:
     assert keys("rank") == "bacd" and keys("rank", True) == "abcd"
     assert keys("op") == "bdca" and keys("op", True) == "acdb"
     assert keys("age") == "abcd" and keys("age", True) == "cbad"
+
+
+def test_rows_of_unknown_age_stand_as_in_their_source() -> None:
+    """Newest first, as all rows; so the oldest first is the other way round."""
+    undated, age = [replace(ROWS[3], key=key) for key in "xyz"], BY_NAME["age"]
+    for reverse, keys in ((False, "xyz"), (True, "zyx")):
+        assert "".join(row.key for row in ordered(undated, age, FACTS, reverse)) == keys
 
 
 def test_nine_conditions_on_five_thousand_rows() -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.disk.layout import Layout
 from backend.model import ops
 from backend.model.choice import Choice, parse_config, sort_choices
 from backend.model.origin import provider
 from backend.model.tuning import Pin, Tuning
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.session import stats
-from rocm_tui.session.find import find_choice, find_pins, find_row
+from rocm_tui.session.find import find_choice, find_pins, find_row, system_hash
 from rocm_tui.session.model import Row
 
 
@@ -170,3 +172,14 @@ def test_pins_are_meant_by_the_beginning_of_an_id() -> None:
     digit = next(c for c in "0123456789abcdef" if sum(p.id[0] == c for p in many) > 1)
     with pytest.raises(NoSuchTuning, match=f"'{digit}' begins the ids of several pins"):
         find_pins(many, [digit])
+
+
+def test_the_cache_file_of_this_cache_dir_goes_before_those_of_others(tmp_path: Path) -> None:
+    here, there = Layout(tmp_path / "here"), Layout(tmp_path / "there")
+    for layout, names in ((here, ("a" * 64, "b" * 64)), (there, ("a" * 64,))):
+        layout.autotune.mkdir(parents=True)
+        for name in names:
+            layout.cache_file(name).write_text("{}")
+    sources = str(there.cache_file("a" * 64)), str(here.cache_file("b" * 64))
+    row = Row("r", "r", 1, replace(tuning(("mm", 1.0)), sources=sources))
+    assert system_hash(row, {}, here) == "b" * 64

@@ -10,6 +10,7 @@ import pytest
 
 from backend.model.problem import Problem
 from backend.tables.model import TableDevice
+from rocm_tui.ingest import lookups
 from rocm_tui.ingest.lookups import Lookup, LookupCounts, Lookups, product_key, read_lookups
 from rocm_tui.render.cover import cover_notes
 from rocm_tui.tables.coverage import cover
@@ -160,6 +161,17 @@ def test_aiter_tells_of_experts(tmp_path: Path) -> None:
     assert (first.missed, first.noted, first.times) == (2, 1, 2)
     assert second.found == 1
     assert second.way == "2stage (kernelName1='a', kernelName2='b')"
+
+
+@pytest.mark.parametrize("stretch", range(600, 900, 25))
+def test_a_line_that_goes_on_in_the_next_piece_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretch: int
+) -> None:
+    monkeypatch.setattr(lookups, "_STRETCH", stretch)
+    start, _, end = EXPERTS.format("'ActivationType.Silu'").partition(", 8, ")
+    line = f"[aiter] [fused_moe] using 1stage default for ('gfx942', 304, {start},\n  8, {end} "
+    ask, tally = only(tmp_path, *[line] * 20)
+    assert (ask.key, tally.times) == (FUSED, 20)
 
 
 MI = "device_name=AMD_Instinct_MI300X"
