@@ -59,6 +59,8 @@ def happen(hash: str) -> None:
         time.sleep(600)
     elif hash.startswith("killed"):
         os.kill(os.getpid(), signal.SIGKILL)
+    elif hash.startswith("realtime"):
+        os.kill(os.getpid(), signal.SIGRTMIN + 3)
     elif hash.startswith("slow"):
         time.sleep(0.4)
 

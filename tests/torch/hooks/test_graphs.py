@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor.hooks.graphs import graph_id, op_count
+from backend.disk.layout import Layout
+from backend.inductor.hooks.graphs import graph_id, keep_text, of_compile, op_count
 from backend.model.events import (
     Event,
     GraphCalled,
@@ -399,3 +400,18 @@ class GraphModule(torch.nn.Module):
     moved = text.replace("somebody/model.py:18", "another/net.py:7").replace("\n        ", "\n  ")
     assert graph_id(text) == graph_id(moved) != graph_id(text.replace("[4]", "[5]"))
     assert op_count(text) == 1
+
+
+def test_a_graph_is_kept_as_it_is_about_to_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    gm = make_fx(torch.sin, tracing_mode="fake")(torch.ones(2, 3))
+    inputs = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
+    taken = of_compile(gm, inputs, {})
+    assert taken is not None and keep_text("f" + "a" * 51, taken) == (True, "")
+    (path,) = Layout(tmp_path).graphs.glob("*.py")
+    assert "torch.ops.aten.sin.default" in path.read_text()

@@ -91,6 +91,11 @@ def test_where_no_choice_is_to_blame_the_job_fails_at_once(lab: Lab) -> None:
     assert len(lab.jobs) == 3
 
 
+def test_a_signal_that_has_no_name_is_a_number(lab: Lab) -> None:
+    with pytest.raises(NotMeasured, match=r"\(signal 37, which has no name\)"):
+        lab.measuring("realtime-1").once()
+
+
 def test_the_end_of_a_failed_worker_s_log_is_kept_and_named(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
