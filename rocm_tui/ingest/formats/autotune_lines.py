@@ -370,9 +370,11 @@ _DEATH = (
     r"|Fatal Python error: |Segmentation fault|\(core dumped\)"
 )
 _DIED = re.compile(
-    rf"(?:Memory access fault|HW Exception)(?= by GPU)|:\d:\w+\.cpp *:.*HSA_|\w+ \(core|{_DEATH}"
+    r"(?:Memory access fault|HW Exception)(?= by GPU)|:\d:\w{1,99}\.cpp *:.{0,400}HSA_"
+    rf"|(?<!\w)\w{{1,99}} \(core|{_DEATH}"
 )
-"""The same with the words before it, as far as they are of the message."""
+"""The same with the words before it, as far as they are of the message. Bounded, and tried at the
+beginning of a word alone: a long word would else cost the square of its length."""
 
 _OLD_UNIT = r"\d\.\d{4}s \d"
 _OLD_ROW = re.compile(r"(?<=\d\.\d{4})s (?=\d{1,3}\.\d% *\Z)")

@@ -24,9 +24,9 @@ from backend.model.tuning import Pin, PinState, Tuning
 from backend.pins.state import PinStatus
 from backend.wire.jobs import MeasureJob, MeasureResult
 from rocm_tui.actions.measure import (
+    Measuring,
     NotMeasurable,
     NotMeasured,
-    measure,
     measure_job,
     worth_measuring,
 )
@@ -97,13 +97,17 @@ def test_each_mode_is_tried_until_one_offers_all_choices_else_most_of_them() -> 
 
         return run
 
-    assert measure(worker({0: ["a-x"], 1: []}), tuning, tuning.choices) == found
+    assert Measuring(worker({0: ["a-x"], 1: []}), tuning, tuning.choices).once() == found
     assert asked == [(0, False), (1, False)]
     asked.clear()
-    assert measure(worker({0: ["a-x", "b-x"], 1: ["a-x"], 2: ["b-x"]}), tuning, tuning.choices)
+    assert Measuring(
+        worker({0: ["a-x", "b-x"], 1: ["a-x"], 2: ["b-x"]}), tuning, tuning.choices
+    ).once()
     assert asked == [(0, False), (1, False), (2, False), (1, True)]
     with pytest.raises(NotMeasured, match="none of"):
-        measure(worker({at: ["a-x", "b-x", "c-x"] for at in range(3)}), tuning, tuning.choices)
+        Measuring(
+            worker({at: ["a-x", "b-x", "c-x"] for at in range(3)}), tuning, tuning.choices
+        ).once()
 
 
 # In words
