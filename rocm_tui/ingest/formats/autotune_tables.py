@@ -44,7 +44,7 @@ from rocm_tui.ingest.formats.autotune_lines import (
 from rocm_tui.ingest.formats.processes import Key, Origin, Origins, VaryingWords, name_of
 from rocm_tui.ingest.formats.reader import Complaints, timed_choice
 from rocm_tui.ingest.formats.triton_lines import REACH, KernelLog, KernelTuning, TritonLine
-from rocm_tui.ingest.formats.unwrap import REPEATED, HardWraps, unwrap
+from rocm_tui.ingest.formats.unwrap import REPEATED, HardWraps, shortened, unwrap
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
 SHOWN = 10
@@ -503,7 +503,7 @@ class LogParser:
                 )
                 self._problems.add("lines that Ray merged", place, what)
             for at, part in parts(text):
-                before = text[:at]
+                before = shortened(text[:at])
                 if isinstance(part, Footer):
                     before = _PROCESS.sub("", before)
                 who = self._origins.of(f"{around} {before}" if around else before)

@@ -21,7 +21,7 @@ from rocm_tui.ingest.formats.autotune_lines import AUTOTUNE, STATS, TELLING
 MAX_DEPTH = 4
 """Strings inside of strings that are looked into."""
 _LONG = 64 << 10
-_AROUND = 2048
+_AROUND = 512
 """Characters at either end of a wrapper that are looked at."""
 
 # Escapes outside of a string are consumed, so that no string begins at an escaped quote, and a
@@ -77,7 +77,7 @@ def _strings(
         else:
             kept.append(content)
     outside.append(text[end:])
-    wrapper = _shortened(" ".join(filter(None, outside)))
+    wrapper = shortened(" ".join(filter(None, outside)))
     for content in kept:
         lines = content.split("\n")
         for line in lines:
@@ -109,7 +109,7 @@ def _segments(text: str, around: str) -> Iterator[Unwrapped]:
     yield Unwrapped(_cleaned(_unescaped_window(first, escaped)), around)
     begins = TELLING.search(first)
     prefix = first[: begins.start() if begins else _AROUND]
-    around = _shortened(f"{around} {_cleaned(_unescaped_window(prefix, escaped))}".strip())
+    around = shortened(f"{around} {_cleaned(_unescaped_window(prefix, escaped))}".strip())
     for segment in others:
         if segment and TELLING.search(segment):
             yield Unwrapped(_cleaned(_unescaped_window(segment, escaped)), around)
@@ -128,7 +128,8 @@ def _window(text: str) -> str:
     return text[at : at + _LONG]
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return the ends of a long wrapper: it is looked at for each thing that its line says."""
     return text if len(text) <= 2 * _AROUND else f"{text[:_AROUND]} {text[-_AROUND:]}"
 
 
