@@ -149,7 +149,27 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class PinnedKernel:
+    """The tuning and the choice that a pin names, here or on its way to another machine."""
+
+    op: str
+    inputs: str
+    precision: str
+    hash: str
+    label: str
+
+    @property
+    def key(self) -> TuningKey:
+        return TuningKey(self.op, self.inputs, self.precision)
+
+    @property
+    def id(self) -> str:
+        """The id of the tuning that it pins."""
+        return self.key.id
+
+
+@dataclass(frozen=True, slots=True)
+class Pin(PinnedKernel):
     """A person's decision that an (op, inputs) shall use one choice, kept until unpinned.
 
     `timings` are the numbers of the tuning as they were before the pin, by precision and choice
@@ -158,11 +178,6 @@ class Pin:
     index, as text; empty where `hash` is that of every device.
     """
 
-    op: str
-    inputs: str
-    precision: str
-    hash: str
-    label: str
     system_hash: str
     timings: Mapping[str, Mapping[str, float]]
     device: str | None = None
@@ -177,12 +192,3 @@ class Pin:
     def hashes(self) -> frozenset[str]:
         """The hashes of the pinned kernel on all devices."""
         return frozenset((self.hash, *self.variants.values()))
-
-    @property
-    def key(self) -> TuningKey:
-        return TuningKey(self.op, self.inputs, self.precision)
-
-    @property
-    def id(self) -> str:
-        """The id of the tuning that it pins."""
-        return self.key.id

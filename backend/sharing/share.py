@@ -22,9 +22,8 @@ from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
 from backend.model.choice import is_hash, is_kernel_time
 from backend.model.origin import extern_name
-from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.model.tuning import LATEST
+from backend.model.tuning import LATEST, PinnedKernel
 from backend.wire.codec import Key, WireError, loads, read, to_json
 
 FORMAT = "rocm-tui pins"
@@ -183,18 +182,13 @@ def _text(value: object) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedPin:
+class SharedPin(PinnedKernel):
     """A pin on its way. `timings` are milliseconds by precision and choice hash, `inf` where a
     choice failed, as they were on `machine` before the pin. `config` is the choice's (`BLOCK_M`,
     ...), as text, where it is known. `lists` are digests of the lists of configs that a kernel of
     Inductor was offered there, where its files told. `variants` are the hashes of the same kernel
     by device index, as text; empty where `hash` is that of every device."""
 
-    op: str
-    inputs: str
-    precision: str
-    hash: str
-    label: str
     machine: Machine
     config: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -209,15 +203,6 @@ class SharedPin:
     def hashes(self) -> frozenset[str]:
         """The hashes of the pinned kernel on all devices, as far as the file has them."""
         return frozenset((self.hash, *self.variants.values()))
-
-    @property
-    def key(self) -> TuningKey:
-        return TuningKey(self.op, self.inputs, self.precision)
-
-    @property
-    def id(self) -> str:
-        """The id of the tuning that it pins."""
-        return self.key.id
 
 
 @dataclass(frozen=True, slots=True)
