@@ -97,7 +97,8 @@ class Cluster:
 
     def _restore_environment(self) -> None:
         """Remove the variables that Ray has set: processes that are started later inherit them."""
-        os.environ.clear()
+        for name in os.environ.keys() - self._environ.keys():
+            del os.environ[name]
         os.environ.update(self._environ)
 
     def tune(self, results: Results, wanted: FleetOptions) -> None:
