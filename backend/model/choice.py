@@ -37,7 +37,7 @@ MOST_MS = 1e7
 
 
 def is_kernel_time(ms: float) -> bool:
-    """Whether a kernel can take so many milliseconds."""
+    """Whether the number can be the milliseconds that a kernel takes."""
     return 0 < ms < MOST_MS
 
 

@@ -40,7 +40,7 @@ class ActivityChanged:
 class TuningStarted:
     """Inductor asks which of `choices` (hash and name known, no times) to use. `options` is what
     the op is given beside its inputs, as `options.text_of` writes it, or a call of flex attention,
-    as `backend.wire.captured` does; empty: not told.
+    as `backend.wire.captured` does; empty: unknown.
 
     Of a Triton kernel that Inductor launches (`kernel.py`) `kernel` is its name in the
     graph, and `source` the file that has its text; both empty for all others."""

@@ -136,7 +136,7 @@ class Proof:
     """What was seen in generated code of the choice that a pin asks for: `ok` if it is called.
 
     `by` is what compiled it: `verify`, the op alone in a worker, or `program`, a person's own.
-    `torch` is its version, empty where that was not told. `numbers` and `drifts` tell what the pin
+    `torch` is its version, empty where it is unknown. `numbers` and `drifts` tell what the pin
     stood on: a digest of the tuning's times, and how often it had drifted. `when` is Unix time.
     """
 

@@ -271,8 +271,10 @@ class WantedChoice:
     def _possible(self) -> set[Options]:
         if self.op != "convolution":
             return set()
-        told = of_hash("convolution", self.hash) or convolution_of_constants(self.constants)
-        return {told} if told else {of_hash("convolution", name) for name in self.rivals} - {()}
+        options = of_hash("convolution", self.hash) or convolution_of_constants(self.constants)
+        return (
+            {options} if options else {of_hash("convolution", name) for name in self.rivals} - {()}
+        )
 
     @property
     def externs(self) -> set[str]:
